@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs.datasets.base import DatasetDefaults, Entry, Listing
-from clocs.datasets.simulator import simulate, stream
-from clocs.datasets.synthetic import GAIN, RHYTHMS, draw_patient
+from clocs.datasets.synthetic import GAIN, RHYTHMS, draw_patient, simulate, stream
 
 RATE, SAMPLES, LEAD = 100.0, 1000, 1  # Hz, of a recording; the place of II among the twelve
 SIMULATED = 1000  # patients that recordings are drawn from

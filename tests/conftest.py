@@ -15,6 +15,7 @@ import torch
 
 import clocs
 from clocs.files import cache_folder
+from clocs.store.readers import Readers
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -97,8 +98,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def one_reader() -> Iterator[None]:
     """Where a test names no number of reading processes, it is one: each takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clocs.store.workers.default_processes", lambda: 1)
+        patch.setattr("clocs.store.readers.default_processes", lambda: 1)
         yield
+
+
+@pytest.fixture
+def reads_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes would take a second each to start."""
+    monkeypatch.setattr(
+        "clocs.store.prepare.Readers", lambda dataset, *_, **__: Readers(dataset, 1, threads=True)
+    )
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class FakeDataset:
     halt: int | None = None  # this one and later ones are never read to their end
     notices: tuple[str, ...] = ()
 
-    def concluded(self, table: object) -> FakeDataset:
+    def with_inferred_schema(self, table: object) -> FakeDataset:
         return self
 
     def list(self) -> Listing:

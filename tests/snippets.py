@@ -139,7 +139,7 @@ def one_process() -> Iterator[None]:
         stack.enter_context(patch("clocs.explorer.run._serve", stopped))
         stack.enter_context(patch("clocs.service.server.Server.answer", loaded))
         stack.enter_context(patch("webbrowser.open"))
-        for place in ("clocs.store.workers", "clocs.formats.read"):
+        for place in ("clocs.store.readers", "clocs.formats.read"):
             stack.enter_context(patch(f"{place}.LimitedWorkers", unsendable))
         for stream in (console.out, console.err):
             stack.enter_context(patch.object(stream, "_width", COLUMNS))

@@ -14,7 +14,7 @@ import wfdb
 from numpy.typing import NDArray
 
 import clocs
-from clocs.datasets import cardiology, physionet2020
+from clocs.datasets import cardiology, physionet
 from clocs.datasets.synthetic import GAIN, Synthetic
 from clocs.frames.splits import assign
 from clocs.recording import STANDARD_LEADS
@@ -120,7 +120,7 @@ def _chapman(folder: Path, root: Path, signals: list[NDArray[np.int16]]) -> None
 
 
 def _physionet2020(folder: Path, signals: list[NDArray[np.int16]]) -> None:
-    codes = list(physionet2020.CODES.values())
+    codes = list(physionet.CODES.values())
     names = _names("physionet2020", "A{:04}", ("A0003",))
     for (name, number), signal in zip(names, signals, strict=True):
         own = ",".join(codes[number % 4 :: 4])

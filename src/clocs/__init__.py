@@ -38,17 +38,15 @@ if TYPE_CHECKING:
     from clocs.pretraining.pretrain import pretrain
     from clocs.recording import FrameSpec, Recording
     from clocs.service.run import serve
-    from clocs.store.from_arrays import from_arrays
-    from clocs.store.prepare import prepare
-    from clocs.store.preview import preview
+    from clocs.store.prepare import from_arrays, prepare, preview
     from clocs.store.store import Store, open_store
     from clocs.training.checkpoint import Checkpoint
 
 _WHERE = {
     "download": ("clocs.datasets.download", "download"),
     "prepare": ("clocs.store.prepare", "prepare"),
-    "preview": ("clocs.store.preview", "preview"),
-    "from_arrays": ("clocs.store.from_arrays", "from_arrays"),
+    "preview": ("clocs.store.prepare", "preview"),
+    "from_arrays": ("clocs.store.prepare", "from_arrays"),
     "open_store": ("clocs.store.store", "open_store"),
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
     "embed": ("clocs.patients.embed", "embed"),

@@ -36,22 +36,9 @@ def test_a_dry_run_prints_the_command_that_then_works(data: Path, tmp_path: Path
     assert made["settings"] == {"patient": "folder", "labels": "t.csv"}
 
 
-def test_saved_options_make_the_command_short(data: Path, tmp_path: Path) -> None:
-    words = ("prepare", "folder", data, "--patient", "folder", "--out", tmp_path / "s")
-    facts = json.loads(clocs(*words, "--dry-run", "--save", "--json").stdout)
-    try:
-        assert facts["saved"] == str(data / "clocs.toml")
-        assert "--patient" not in facts["command"]
-        made = json.loads(clocs(*shlex.split(facts["command"])[1:], "--json").stdout)
-        assert made["settings"] == {"patient": "folder"}
-    finally:
-        (data / "clocs.toml").unlink()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--save",), "--save goes with --dry-run"),
         (("--patient", "mother"), "--patient is 'mother'"),
         (("--labels", "x.csv"), "--labels is x.csv"),
         (("--lead-names", "II"), "--lead-names must be pairs"),

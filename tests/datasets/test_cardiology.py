@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clocs.datasets.table import open_dataset
+from clocs.datasets.base import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import Episode
 

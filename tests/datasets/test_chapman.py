@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 import wfdb
 
-from clocs.datasets.base import Dataset
+from clocs.datasets.base import Dataset, open_dataset
 from clocs.datasets.chapman import Chapman
-from clocs.datasets.table import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import STANDARD_LEADS, Recording
 from spreadsheet import write_spreadsheet

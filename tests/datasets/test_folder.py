@@ -16,13 +16,14 @@ import pytest
 import clocs
 from clinical_files import ishne
 from clocs import Store
-from clocs.datasets.table import open_dataset
+from clocs.datasets.base import open_dataset
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
 from clocs.formats.read import find_recordings
-from clocs.store.workers import ThreadWorkers
 from own_files import record, several, walk
 
 SNOMED = {"AF": "164889003", "NSR": "426783006"}
+
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
 
 
 def prepared(source: Path, out: str | Path = "store", **options: Any) -> Store:
@@ -37,12 +38,6 @@ def rows(store: Store, *columns: str) -> dict[str, Any]:
     """Of each recording the value of a column, or of several, by ID."""
     table = store.table.select("id", *columns)
     return {one[0]: one[1] if len(columns) == 1 else one[1:] for one in table.iter_rows()}
-
-
-@pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes would take a second each to start."""
-    monkeypatch.setattr("clocs.store.prepare.start_workers", lambda d, n: ThreadWorkers(d, 1))
 
 
 @pytest.fixture
@@ -259,8 +254,8 @@ def test_unknown_leads_are_named_with_the_option_that_maps_them(data: Path) -> N
 def test_the_frame_follows_from_the_lengths_unless_it_is_given(data: Path) -> None:
     several(data, 3, seconds=12)
     assert prepared(data, "long").manifest.frame == clocs.FrameSpec(5.0, 2500)
-    given = prepared(data, "given", frame_seconds=4.0, frame_samples=1000).manifest
-    assert given.frame == given.segment_frame == clocs.FrameSpec(4.0, 1000)
+    given = prepared(data, "given", frame_seconds=4.0).manifest
+    assert given.frame == given.segment_frame == clocs.FrameSpec(4.0, 2500)
     several(data, 3, seconds=6)
     assert prepared(data, "short").manifest.frame == clocs.FrameSpec(2.5, 2500)
 

@@ -16,14 +16,9 @@ import pytest
 import clocs
 import dicom_files
 from clocs.errors import ClocsWarning
-from clocs.store.workers import ThreadWorkers
 from own_files import record, walk
 
-
-@pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes would take a second each to start."""
-    monkeypatch.setattr("clocs.store.prepare.start_workers", lambda d, n: ThreadWorkers(d, 1))
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
 
 
 def mv(seconds: int, leads: int, rate: int = 250) -> np.ndarray[Any, np.dtype[np.float64]]:

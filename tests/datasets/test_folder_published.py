@@ -13,14 +13,9 @@ import wfdb
 import clocs
 from clocs import Store
 from clocs.errors import ClocsWarning
-from clocs.store.workers import ThreadWorkers
 from own_files import record, walk
 
-
-@pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes would take a second each to start."""
-    monkeypatch.setattr("clocs.store.prepare.start_workers", lambda d, n: ThreadWorkers(d, 1))
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
 
 
 def prepared(source: Path, **options: Any) -> Store:
@@ -48,11 +43,11 @@ def half_hour(folder: Path, name: str, *, seconds: int = 25) -> None:
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of ten seconds, so that small files are long."""
     import clocs.datasets.folder_files as files
-    import clocs.datasets.folder_stretches as stretches
+    import clocs.datasets.folder_files as stretches
 
     monkeypatch.setattr(files, "_SMALL", 0)
     monkeypatch.setattr(stretches, "HOUR", 10.0)
-    monkeypatch.setattr(stretches, "_LEAST", 1.0)
+    monkeypatch.setattr(stretches, "_SHORTEST_KEPT", 1.0)
 
 
 def test_mit_bih_as_a_folder_has_rhythms_over_time(tmp_path: Path) -> None:

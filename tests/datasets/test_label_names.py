@@ -6,8 +6,7 @@ from clocs.datasets.cardiology import Cardiology
 from clocs.datasets.chapman import Chapman
 from clocs.datasets.label_names import LABEL_SETS, SCORED, LabelName, label_name, meanings
 from clocs.datasets.mitbih import BEATS, RHYTHMS
-from clocs.datasets.physionet2017 import PhysioNet2017
-from clocs.datasets.physionet2020 import CODES
+from clocs.datasets.physionet import CODES, PhysioNet2017
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,14 @@ import polars as pl
 import pytest
 
 from clocs.datasets.base import Entry
-from clocs.datasets.label_table import Labeled, TableOptions, label_recordings, read_codes
-from clocs.datasets.recording_names import RecordingNames
+from clocs.datasets.folder_files import FolderOptions
+from clocs.datasets.label_table import (
+    Finder,
+    Labeled,
+    label_recordings,
+    read_codes,
+    recording_finder,
+)
 from clocs.datasets.table_files import find_table, read_table
 from clocs.errors import ClocsError, SettingError, SourceError
 from clocs.formats.source import hold_files
@@ -24,15 +30,15 @@ PATHS = ("a/r1.hea", "a/r2.hea", "b/007.edf", "b/x.y.hea")
 SUFFIXES = (".hea", ".edf", ".dat", ".mat")
 
 
-def names(paths: Sequence[str] = PATHS) -> RecordingNames:
-    return RecordingNames([Entry(path, "", path) for path in paths], SUFFIXES)
+def names(paths: Sequence[str] = PATHS) -> Finder:
+    return recording_finder([Entry(path, "", path) for path in paths], SUFFIXES)
 
 
 def matched(text: str, *, suffix: str = ".csv", **options: Any) -> Labeled:
     found = names()
-    table = read_table(text.encode(), name=f"t{suffix}", is_id=lambda one: bool(found.find(one)))
-    codes = options.pop("codes", None)
-    return label_recordings(table, found, TableOptions(**options), codes=codes, name="t")
+    table = read_table(text.encode(), name=f"t{suffix}", is_id=lambda one: bool(found(one)))
+    codes, column = options.pop("codes", None), options.pop("patient_column", None)
+    return label_recordings(table, found, FolderOptions(**options), column, codes=codes, name="t")
 
 
 def labels(given: Labeled) -> dict[int, list[str]]:
@@ -48,21 +54,21 @@ def labels(given: Labeled) -> dict[int, list[str]]:
     ],
 )  # fmt: skip
 def test_recordings_are_found_by_what_people_write(text: str, number: int | None) -> None:
-    assert names().find(text) == ([] if number is None else [number])
+    assert list(names()(text)) == ([] if number is None else [number])
 
 
 def test_a_name_that_fits_several_files_is_none_of_them() -> None:
     found = names(("a/r.hea", "b/r.hea"))
-    assert found.find("r") == []
-    assert found.find("b/r") == [1]
+    assert not found("r")
+    assert found("b/r") == [1]
 
 
 def test_recordings_of_one_file_are_found_together_and_one_by_one() -> None:
     entries = [Entry(f"all#{i}", "", "all.npy", {"part": f"{i}"}) for i in range(3)]
-    found = RecordingNames(entries, (".npy",))
-    assert found.find("all.npy") == [0, 1, 2]
-    assert found.find("all#1") == [1]
-    assert found.find("2") == [2]
+    found = recording_finder(entries, (".npy",))
+    assert found("all.npy") == [0, 1, 2]
+    assert found("all#1") == [1]
+    assert found("2") == [2]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -79,7 +85,6 @@ def test_a_table_without_a_header_row_is_known_by_its_first_id() -> None:
 def test_one_column_per_class_is_one_label_for_each_yes() -> None:
     given = matched("id,AF,PVC,note\nr1,1,0,x\nr2,1,1,y\n007,0,0,z\n")
     assert labels(given) == {0: ["AF"], 1: ["AF", "PVC"], 2: []}
-    assert given.roles["labels"] == "AF, PVC"
 
 
 def test_several_rows_of_one_recording_are_combined_which_is_said() -> None:
@@ -104,7 +109,6 @@ def test_paths_of_two_columns_name_the_recordings_of_both() -> None:
 def test_an_age_that_is_also_a_file_s_number_names_nobody() -> None:
     given = matched("file,label,age\nr1,AF,7\nr2,SR,80\n")
     assert labels(given) == {0: ["AF"], 1: ["SR"]}
-    assert given.roles["id"] == "file"
 
 
 def test_codes_get_their_names_and_empty_names_leave_them_out() -> None:
@@ -158,7 +162,7 @@ def test_excel_keeps_dates_and_ids_that_lost_their_zeros(tmp_path: Path) -> None
         sheet.append(row)
     book.save(tmp_path / "t.xlsx")
     table = read_table((tmp_path / "t.xlsx").read_bytes(), name="t.xlsx")
-    given = label_recordings(table, names(), TableOptions(), name="t.xlsx")
+    given = label_recordings(table, names(), FolderOptions(), name="t.xlsx")
     assert given.info[2] == {"taken": "2020-03-04T10:30:00", "age": "61", "labels": '["AF"]'}
     assert given.info[0] == {"taken": "2021-01-02", "labels": '["SR"]'}
 
@@ -175,7 +179,7 @@ def test_parquet_keeps_lists_whole_numbers_and_booleans(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "t.parquet")
     table = read_table((tmp_path / "t.parquet").read_bytes(), name="t.parquet")
     assert table["age"] == ["61", ""]
-    given = label_recordings(table, names(), TableOptions(), name="t")
+    given = label_recordings(table, names(), FolderOptions(), name="t")
     assert labels(given) == {0: ["AF", "PVC"], 1: []}
 
 
@@ -216,7 +220,7 @@ def test_decimal_commas_are_no_two_labels() -> None:
     assert labels(matched("id;AF;SR\nr1;1,0;0,0\nr2;0,0;1,0\n")) == {0: ["AF"], 1: ["SR"]}
 
 
-def many(cells: Sequence[str], column: str = "LVEF") -> tuple[dict[str, list[str]], RecordingNames]:
+def many(cells: Sequence[str], column: str = "LVEF") -> tuple[dict[str, list[str]], Finder]:
     paths = [f"f{i}.hea" for i in range(len(cells))]
     return {"file": [path[:-4] for path in paths], column: list(cells)}, names(paths)
 
@@ -225,14 +229,14 @@ def test_a_column_of_many_numbers_is_no_label_unless_it_is_asked_for() -> None:
     cells = [f"{30 + i / 10:.1f}".replace(".", ",") for i in range(100)]
     for column in ("LVEF", "label"):
         table, found = many(cells, column)
-        given = label_recordings(table, found, TableOptions(), name="t")
+        given = label_recordings(table, found, FolderOptions(), name="t")
         assert not any(labels(given).values())
         assert f"the column {column} of t holds 100 different numbers" in given.notices[0]
         assert f'`label_columns="{column} < 35"`' in given.notices[0]
-    asked = label_recordings(table, found, TableOptions(label_columns=("label",)), name="t")
+    asked = label_recordings(table, found, FolderOptions(label_columns=("label",)), name="t")
     assert labels(asked)[1] == ["30.1"]
     codes, found = many([str(164889000 + i) for i in range(60)], "label")
-    assert labels(label_recordings(codes, found, TableOptions(), name="t"))[3] == ["164889003"]
+    assert labels(label_recordings(codes, found, FolderOptions(), name="t"))[3] == ["164889003"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from clocs.datasets.label_values import (
+from clocs.datasets.table_files import (
     age_of,
     are_yes_or_no,
     dates_of,

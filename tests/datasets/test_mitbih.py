@@ -9,8 +9,8 @@ import pytest
 import wfdb
 
 import clocs
+from clocs.datasets.base import open_dataset
 from clocs.datasets.mitbih import BEATS, DS1, DS2, PACED, RHYTHMS, VALIDATION
-from clocs.datasets.table import open_dataset
 from clocs.errors import SourceError, UnusableError
 from clocs.formats import wfdb
 from clocs.frames.make import make_frames

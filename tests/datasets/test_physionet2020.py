@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import wfdb
 
-from clocs.datasets.base import Dataset
-from clocs.datasets.physionet2020 import PhysioNet2020
-from clocs.datasets.table import open_dataset
+from clocs.datasets.base import Dataset, open_dataset
+from clocs.datasets.physionet import PhysioNet2020
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import STANDARD_LEADS, Recording
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import clocs
+from clocs.datasets.base import open_dataset
 from clocs.datasets.label_names import CLASSES, LABELS, SCORED
-from clocs.datasets.physionet2021 import DATABASES, database_of
-from clocs.datasets.table import open_dataset
+from clocs.datasets.physionet import DATABASES, database_of
 from clocs.errors import SettingError, SourceError
 from published_records import read_all, write_record, zipped
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import clocs
+from clocs.datasets.base import open_dataset
 from clocs.datasets.label_names import LABEL_SETS
-from clocs.datasets.table import open_dataset
 from clocs.errors import SettingError, SourceError
 from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy.signal import find_peaks
 
 from clocs.datasets.base import Dataset, Entry
-from clocs.datasets.simulator import Patient, simulate, stream
-from clocs.datasets.synthetic import RHYTHMS, Synthetic
+from clocs.datasets.synthetic import RHYTHMS, Patient, Synthetic, simulate, stream
 from clocs.errors import SettingError, SourceError
 from clocs.recording import STANDARD_LEADS, Recording
 

@@ -142,14 +142,6 @@ def test_files_in_memory_become_a_store_by_threads(
     assert store.table["id"].to_list() == ["r0", "r1"]
 
 
-def test_options_are_not_saved_to_an_address(files: dict[str, bytes], memory: Any) -> None:
-    from clocs.datasets.folder import save_folder_options
-
-    memory.pipe_file("/ward/r0.hea", files["a b/r0.hea"])
-    with pytest.raises(SettingError, match="`save` writes beside the data"):
-        save_folder_options("memory://ward", rate=100.0)
-
-
-def test_an_address_for_reading_only_is_refused_as_out() -> None:
-    with pytest.raises(SettingError, match="`out` is https://h/store, which can only be read"):
+def test_an_address_is_refused_as_out() -> None:
+    with pytest.raises(SettingError, match="`out` is https://h/store; stores are written to fold"):
         clocs.prepare("synthetic", out="https://me:pw@h/store")

@@ -15,9 +15,9 @@ from clocs.frames.make import make_frames, plan_frames
 from clocs.frames.positions import bridged, touched
 from clocs.frames.views import instances, leads, segments, single
 from clocs.recording import FrameSpec, Gap, Recording
-from clocs.store.flat import flat_stretches
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store
+from clocs.store.table import flat_stretches
 from fake_dataset import FakeDataset
 
 SHORT = FrameSpec(2.5, 500)  # resampled from 500 Hz to 200 Hz

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from clocs import Frames, Recording
-from clocs.datasets.table import DATASETS
+from clocs.datasets.base import datasets
 from clocs.errors import SettingError, StoreError, UnusableError
 from clocs.evaluation import Predictions
 from clocs.experiments.ledger import open_ledger
@@ -37,8 +37,8 @@ from clocs.store import chunks
 from clocs.store.assembly import assemble
 from clocs.store.manifest import MANIFEST
 from clocs.store.prepare import prepare_dataset
+from clocs.store.readers import Readers
 from clocs.store.store import Store, open_store
-from clocs.store.workers import ThreadWorkers
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.embed import EncoderVectors
 from clocs.training.replicas import Replicas
@@ -108,22 +108,20 @@ def _format(name: str) -> Any:
 
 def _prepared(given: Given) -> Any:
     """As `clocs prepare folder` reads a tree, with its options and its table of labels."""
-    row, source = DATASETS["folder"], hold_files(given.files)
-    options = chosen_options(row, row.saved_options(source))
-    dataset = row.open(source, **options)
+    row, source = datasets()["folder"], hold_files(given.files)
+    dataset = row.open(source, **chosen_options(row, {}))
     given.folder()
-    with closing(ThreadWorkers(dataset, 1)) as workers:
-        return _store_contents(assemble(dataset, given.scratch / "store", workers, None))
+    with closing(Readers(dataset, 1, threads=True)) as readers:
+        made = assemble(dataset, given.scratch / "store", readers.list(), readers)
+        return _store_contents(made)
 
 
 def _listed(given: Given) -> Any:
     """As `clocs prepare folder` lists a tree, with these options or this table of labels."""
-    row, source = DATASETS["folder"], hold_files(format_samples.unlabeled() | given.files)
-    saved = row.saved_options(source)
+    row, source = datasets()["folder"], hold_files(format_samples.unlabeled() | given.files)
     table = given.one((".csv", ".xlsx"))
-    if table in given.files:
-        saved = {**saved, "labels": table, "codes": "codes.csv"}
-    return row.open(source, **chosen_options(row, saved)).list() and None
+    chosen = {"labels": table, "codes": "codes.csv"} if table in given.files else {}
+    return row.open(source, **chosen_options(row, chosen)).list() and None
 
 
 def _stretches(given: Given) -> Any:
@@ -172,7 +170,7 @@ def _archive(given: Given) -> Any:
 
 def _dataset(name: str) -> Any:
     def read(given: Given) -> Any:
-        dataset = DATASETS[name].open(hold_files(given.files))
+        dataset = datasets()[name].open(hold_files(given.files))
         found = []
         for entry in dataset.list().entries:
             try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import clocs
-from clocs.datasets.table import open_dataset
+from clocs.datasets.base import open_dataset
 from clocs.frames.splits import assign
 from clocs.models.classifier import load_classifier
 from clocs.store.prepare import prepare_dataset

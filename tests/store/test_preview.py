@@ -11,14 +11,9 @@ import numpy as np
 import pytest
 
 import clocs
-from clocs.store.workers import ThreadWorkers
 from own_files import record, several
 
-
-@pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes would take a second each to start."""
-    monkeypatch.setattr("clocs.store.preview.start_workers", lambda d, n: ThreadWorkers(d, 1))
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
 
 
 @pytest.fixture
@@ -71,7 +66,6 @@ def test_tables_without_a_rate_are_a_question_and_then_in_quarantine(
     assert not any(
         "say their" in note for note in clocs.preview("folder", data, rate=250)["notices"]
     )
-    monkeypatch.setattr("clocs.store.prepare.start_workers", lambda d, n: ThreadWorkers(d, 1))
     with warnings.catch_warnings(action="ignore"):
         store = clocs.prepare("folder", data, out=tmp_path / "store")
     (lost,) = store.quarantine.filter(reason="no rate").rows()

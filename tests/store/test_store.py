@@ -23,8 +23,7 @@ from clocs.recording import Episode, Gap, Recording
 from clocs.store import chunks
 from clocs.store.manifest import FileHash
 from clocs.store.prepare import prepare_dataset
-from clocs.store.store import Store, open_store
-from clocs.store.store_files import content_hash
+from clocs.store.store import Store, content_hash, open_store
 from damage import read_damaged
 from fake_dataset import FakeDataset
 
@@ -298,7 +297,10 @@ def test_a_table_that_does_not_fit_its_samples_is_refused_even_with_the_right_ha
     }
     for what, table in tables.items():
         table.write_parquet(store.path / "table.parquet")
-        files = {**store.manifest.files, "table.parquet": FileHash.of(store.path / "table.parquet")}
+        files = {
+            **store.manifest.files,
+            "table.parquet": FileHash.from_file(store.path / "table.parquet"),
+        }
         replace(store.manifest, files=files).write(store.path)
         with pytest.raises(StoreError, match=r"table.parquet does not hold what it should"):
             open_store(store.path)
@@ -308,7 +310,10 @@ def test_a_table_that_does_not_fit_its_samples_is_refused_even_with_the_right_ha
 def rewritten(store: Store, table: pl.DataFrame, version: int) -> Store:
     """The same store with another table, as of another format."""
     table.write_parquet(store.path / "table.parquet")
-    files = {**store.manifest.files, "table.parquet": FileHash.of(store.path / "table.parquet")}
+    files = {
+        **store.manifest.files,
+        "table.parquet": FileHash.from_file(store.path / "table.parquet"),
+    }
     replace(store.manifest, files=files, format=version).write(store.path)
     return open_store(store.path)
 

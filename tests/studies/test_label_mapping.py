@@ -11,8 +11,7 @@ import pytest
 
 from clocs.datasets.cardiology import Cardiology
 from clocs.datasets.chapman import Chapman
-from clocs.datasets.physionet2017 import PhysioNet2017
-from clocs.datasets.physionet2020 import PhysioNet2020
+from clocs.datasets.physionet import PhysioNet2017, PhysioNet2020
 from clocs.errors import LeakError, SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan

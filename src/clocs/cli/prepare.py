@@ -15,15 +15,13 @@ from clocs.cli import progress
 from clocs.cli.console import err, out, print_json
 from clocs.cli.messages import in_options
 from clocs.cli.options import FollowLinks, Json, with_options_of
-from clocs.datasets.table import DATASETS
-from clocs.errors import SettingError
+from clocs.datasets.base import datasets
 from clocs.formats.addresses import parse_path_or_url
-from clocs.recording import Filters
 
 EXAMPLE = "Example: clocs prepare chapman ~/Downloads/ECGDataDenoised.zip --out chapman"
 
-_NAMES = ", ".join(DATASETS)
-_WITHOUT_SOURCE = ", ".join(row.name for row in DATASETS.values() if not row.has_source)
+_NAMES = ", ".join(datasets())
+_WITHOUT_SOURCE = ", ".join(row.name for row in datasets().values() if not row.has_source)
 
 
 def prepare(
@@ -34,9 +32,7 @@ def prepare(
             help=f"Folder, zip as downloaded, or address (s3://…); none for {_WITHOUT_SOURCE}."
         ),
     ] = None,
-    store: Annotated[Path, typer.Option("--out", help="Folder of the store, or address.")] = Path(
-        "store"
-    ),
+    store: Annotated[Path, typer.Option("--out", help="Folder of the store.")] = Path("store"),
     workers: Annotated[
         int | None,
         typer.Option(help="Number of reading processes (default: one per core).", min=1),
@@ -51,10 +47,6 @@ def prepare(
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read, and write no store.")
-    ] = False,
-    save: Annotated[
-        bool,
-        typer.Option("--save", help="With --dry-run: write the options to clocs.toml in SOURCE."),
     ] = False,
     band_pass: Annotated[
         str | None,
@@ -76,16 +68,13 @@ def prepare(
     After an interruption, run it again to resume. Recordings that cannot be used go to a quarantine
     list with their reason.
     """
-    if save and not (dry_run and name == "folder"):
-        raise SettingError("`save` goes with `dry_run` and the dataset folder; give them too")
-    filters = Filters(_frequencies(band_pass), notch, baseline)
     if dry_run:
         given = {"band_pass": band_pass, "notch": notch, "shards": shards, "ray": ray}
         words = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         words += ["--baseline"] if baseline else []
         words += ["--follow-links"] if follow_links else []
         how = {"workers": workers, "follow_links": follow_links}
-        _show(name, source, store, how, options, words, save=save, as_json=as_json)
+        _show(name, source, store, how, options, words, as_json=as_json)
         return
     with progress.bar(err, f"Preparing {name}", "recordings") as tick:
         made = clocs.prepare(
@@ -94,7 +83,9 @@ def prepare(
             out=store,
             workers=workers,
             progress=tick,
-            filters=filters,
+            band_pass=band_pass,
+            notch=notch,
+            baseline=baseline,
             shards=shards,
             ray=ray,
             follow_links=follow_links,
@@ -112,19 +103,6 @@ def prepare(
     out.print(f"\nThe store is {where}. Next: clocs pretrain {where} --method cmsc --out runs/cmsc")
 
 
-def _frequencies(band_pass: str | None) -> tuple[float, float] | None:
-    """'0.5-40' -> (0.5, 40.0)."""
-    if band_pass is None:
-        return None
-    try:
-        low, high = map(float, band_pass.split("-"))
-    except ValueError:
-        raise SettingError(
-            f"`band_pass` is {band_pass!r:.50}; give two frequencies in Hz, such as 0.5-40"
-        ) from None
-    return low, high
-
-
 def _show(
     name: str,
     source: Path | None,
@@ -133,20 +111,14 @@ def _show(
     options: Mapping[str, Any],
     more: Sequence[str],
     *,
-    save: bool,
     as_json: bool,
 ) -> None:
     """What was understood, and the command that does it."""
     words = ["clocs", "prepare", name, *([str(parse_path_or_url(source))] if source else [])]
     words += ["--out", str(parse_path_or_url(store))]
     facts = clocs.preview(name, source, **how, **options)
-    if save and source is not None:
-        from clocs.datasets.folder import save_folder_options
-
-        facts["saved"] = str(save_folder_options(source, **options))
-    else:
-        for option, value in options.items():
-            words += [f"--{option.replace('_', '-')}", str(value)]
+    for option, value in options.items():
+        words += [f"--{option.replace('_', '-')}", str(value)]
     facts["command"] = shlex.join([*words, *more])
     own = click.get_current_context().command
     facts["notices"] = [in_options(notice, own) for notice in facts["notices"]]
@@ -158,15 +130,13 @@ def _show(
     from clocs.cli.tables.preview import preview_tables
 
     out.print(preview_tables(facts))
-    if "saved" in facts:
-        out.print(f"The options are in {facts['saved']}.", markup=False)
     out.print(f"Next: {facts['command']}", markup=False)
 
 
 def command() -> Callable[..., None]:
     """`prepare` with the options of all datasets."""
     return with_options_of(
-        DATASETS.values(),
+        datasets().values(),
         prepare,
         panel="Options of some datasets",
         own_panels={"folder": "Options of folder (docs/own-ecgs.md explains them)"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, TypeAlias
@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.datasets.base import DatasetDefaults, Entry, Listing
-from clocs.datasets.checks import parse_sex
+from clocs.datasets.base import DatasetDefaults, Entry, Listing, parse_sex
 from clocs.errors import SettingError
 from clocs.recording import (
     UNITS_PER_MV,
@@ -128,19 +127,16 @@ def check_arrays(
     leads: Sequence[str] | str,
     labels: Any = None,
     classes: Sequence[str] | None = None,
-    ids: OnePerRecording | None = None,
     unit: str = "mV",
-    ages: OnePerRecording | None = None,
-    sexes: OnePerRecording | None = None,
-    taken: OnePerRecording | None = None,
-    folds: OnePerRecording | None = None,
     name: str = "arrays",
     frame: FrameSpec | float | None = None,
     fingerprint: bool = False,
+    **columns: OnePerRecording | None,
 ) -> Arrays:
     """The dataset of what `clocs.from_arrays` was given; SettingError says what does not fit.
 
-    Args are those of `clocs.from_arrays`; `fingerprint` says whether to compute one.
+    Args are those of `clocs.from_arrays`, with `ids`, `ages`, `sexes`, `taken` and `folds` as
+    `columns`; `fingerprint` says whether to compute one.
     """
     count = len(signals)
     if not count:
@@ -152,36 +148,24 @@ def check_arrays(
         known = ", ".join((*UNITS_PER_MV, UNKNOWN_UNIT))
         raise SettingError(f"`unit` is {unit!r}; choose one of {known} (unknown)")
     check_rate(float(rate), name="`rate`")
-    for i in range(count):
-        _check_shape(signals, i, len(own_leads))
-    columns = {
-        "patients": patients,
-        "labels": labels,
-        "ids": ids,
-        "ages": ages,
-        "sexes": sexes,
-        "taken": taken,
-        "folds": folds,
-    }
-    for what, values in columns.items():
+    several = range(1) if hasattr(signals, "shape") else range(count)  # an array has one shape
+    longest = max(signal_of(signals[i], i, len(own_leads)).shape[1] for i in several) / float(rate)
+    for what, values in {"patients": patients, "labels": labels, **columns}.items():
         if values is not None and len(values) != count:
             raise SettingError(f"`{what}` has {len(values)} entries for {count} recordings")
     named, label_classes = _labels(labels, classes, count)
+    ids = columns.get("ids")
     own_ids = tuple(map(str, range(count) if ids is None else ids))
     if len(set(own_ids)) != count:
         raise SettingError("`ids` must be distinct; two recordings have the same one")
     if any(_is_missing(patient) for patient in patients):
         raise SettingError("`patients` must name the patient of every recording")
-    facts = [
-        {
-            "labels": named[i],
-            "age": None if ages is None or _is_missing(ages[i]) else _age(ages[i]),
-            "sex": None if sexes is None or _is_missing(sexes[i]) else _sex(sexes[i]),
-            "taken": None if taken is None or _is_missing(taken[i]) else _date(taken[i]),
-            "fold": None if folds is None or _is_missing(folds[i]) else str(folds[i]),
-        }
-        for i in range(count)
-    ]
+    facts: list[dict[str, Any]] = [{"labels": one} for one in named]
+    for fact, (column, parse) in _FACTS.items():
+        values = columns.get(column)
+        for i in range(count):
+            missing = values is None or _is_missing(values[i])
+            facts[i][fact] = None if missing else parse(values[i])  # type: ignore[index]
     return Arrays(
         signals=signals,
         patients=tuple(map(str, patients)),
@@ -193,20 +177,13 @@ def check_arrays(
         name=name,
         labels=label_classes,
         multilabel=any(len(one) > 1 for one in named),
-        frame=_frame(frame, signals, float(rate)),
+        frame=_frame(frame, longest),
         fingerprint=_fingerprint(signals, facts, own_ids, patients) if fingerprint else "",
     )
 
 
-def _check_shape(signals: Any, i: int, leads: int) -> None:
-    """Check one recording's shape; of an array, only the first needs to be looked at."""
-    if i == 0 or not hasattr(signals, "shape"):
-        signal_of(signals[i], i, leads)
-
-
-def _frame(frame: FrameSpec | float | None, signals: Any, rate: float) -> FrameSpec:
-    several = range(1) if hasattr(signals, "shape") else range(len(signals))
-    longest = max(int(np.shape(signals[i])[-1]) for i in several) / rate
+def _frame(frame: FrameSpec | float | None, longest: float) -> FrameSpec:
+    """The frame given, or one that fits the longest recording, in seconds, twice."""
     if frame is None:
         return FrameSpec(min(5.0, longest / 2))
     spec = frame if isinstance(frame, FrameSpec) else FrameSpec(frame)
@@ -286,6 +263,13 @@ def _date(taken: Any) -> str:
     if isinstance(taken, str) and len(taken) == len("2018-01-11"):
         return taken
     return moment.replace(microsecond=0, tzinfo=None).isoformat()
+
+
+# Attributes of a recording, the columns that users give, and how to read one cell of them.
+_FACTS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "age": ("ages", _age), "sex": ("sexes", _sex),
+    "taken": ("taken", _date), "fold": ("folds", str),
+}  # fmt: skip
 
 
 def _fingerprint(

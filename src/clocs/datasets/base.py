@@ -1,16 +1,29 @@
-"""What a dataset is: a listing of a source, the reading of one entry, and a row in the table."""
+"""What a dataset is: a listing of a source, the reading of one entry, and a row in the table.
+
+Also what datasets share: from a source's file names to entries, the refusal of a source that is
+something else, checks of a recording, and fields of headers.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
-from clocs.errors import first_of
-from clocs.formats.source import Source
+from clocs.errors import SettingError, SourceError, UnusableError, first_of
+from clocs.formats.source import Source, open_source, stem
+from clocs.formats.wfdb import WFDB
+from clocs.formats.wfdb_header import Header, parse_header
+from clocs.limits import MAX_HEADER_BYTES, MAX_TABLE_BYTES
 from clocs.recording import FrameSpec, Recording
-from clocs.registry import Option
+from clocs.registry import Option, chosen_options, rows_in
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,6 +31,7 @@ if TYPE_CHECKING:
 # Names of files and recordings, quotations and numbers in the detail of a fault.
 _VARYING = re.compile(r"^\S+|'[^']*'|\"[^\"]*\"|\S*[\d/\\]\S*")
 _MAX_KINDS = 5
+_SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ class Quarantined:
     detail: str
 
 
-def by_kind(found: Iterable[Quarantined]) -> list[tuple[Quarantined, int]]:
+def faults_by_kind(found: Iterable[Quarantined]) -> list[tuple[Quarantined, int]]:
     """The first of each kind of fault and how many there are of it, the most frequent first.
 
     Faults are of one kind where their details differ in names and numbers alone.
@@ -67,9 +81,9 @@ def by_kind(found: Iterable[Quarantined]) -> list[tuple[Quarantined, int]]:
     return sorted(((own[0], len(own)) for own in kinds.values()), key=lambda kind: -kind[1])
 
 
-def said_by_kind(found: Iterable[Quarantined]) -> str:
+def describe_faults(found: Iterable[Quarantined]) -> str:
     """The most frequent kinds of fault with an example of each, as a phrase."""
-    said = [f"{n:,} {one.reason}, such as: {one.detail}" for one, n in by_kind(found)]
+    said = [f"{n:,} {one.reason}, such as: {one.detail}" for one, n in faults_by_kind(found)]
     return first_of(said, _MAX_KINDS, "; ", "kinds") or "it is empty"
 
 
@@ -136,7 +150,7 @@ class Dataset(Protocol):
         """Read one entry, fully checked; raises UnusableError. Thread-safe."""
         ...
 
-    def concluded(self, table: pl.DataFrame) -> Dataset:
+    def with_inferred_schema(self, table: pl.DataFrame) -> Dataset:
         """The dataset once all is read: its labels and frames may follow from a store's table."""
         ...
 
@@ -144,6 +158,25 @@ class Dataset(Protocol):
     def notices(self) -> tuple[str, ...]:
         """What the user should know once all is read, one sentence each."""
         ...
+
+
+def option(default: Any, text: str, **limits: Any) -> Any:
+    """A field of a dataset that users choose: a keyword, and an option on the command line.
+
+    Args:
+        default: Its value where none is given.
+        text: What it is, as a phrase.
+        limits: Those of `Option`: `kind`, `minimum`, `maximum`, `above`, `choices`.
+    """
+    return field(default=default, metadata={"option": Option("", default, text, **limits)})
+
+
+def options_of(dataset: type) -> tuple[Option, ...]:
+    """The options that a dataset, a dataclass, declares among its fields."""
+    own = fields(dataset) if is_dataclass(dataset) else ()
+    return tuple(
+        replace(one.metadata["option"], name=one.name) for one in own if "option" in one.metadata
+    )
 
 
 class DatasetDefaults:
@@ -161,6 +194,10 @@ class DatasetDefaults:
     skip_flat: ClassVar[bool] = False
     keep_unlabeled: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        for one in options_of(type(self)):
+            one.checked(getattr(self, one.name))
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Class names: a constant, or a property where options choose among sets of them."""
@@ -168,9 +205,9 @@ class DatasetDefaults:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        return {}
+        return {one.name: str(getattr(self, one.name)) for one in options_of(type(self))}
 
-    def concluded(self, table: pl.DataFrame) -> Self:
+    def with_inferred_schema(self, table: pl.DataFrame) -> Self:
         return self
 
 
@@ -179,6 +216,27 @@ class PublishedDataset(DatasetDefaults):
     """A dataset whose files are in a source."""
 
     source: Source
+
+    def require(self, found: int, looked_for: str) -> None:
+        """Refuse a source that holds nothing of this dataset, or another dataset.
+
+        Raises:
+            SourceError: What was expected, what is there and what to do.
+        """
+        source, rows = self.source, datasets()
+        own = rows.get(self.name)
+        if own is None or not own.recognize(source):
+            other = next((row.name for row in rows.values() if row.recognize(source)), None)
+            if other is not None:
+                raise SourceError(
+                    f"{source.path} looks like {other}, not {self.name} ({looked_for} expected, "
+                    f"{count_files(source)} found); prepare it as {other} or give another source"
+                )
+        if not found:
+            raise SourceError(
+                f"{source.path} holds no {self.name} recordings ({looked_for} expected, "
+                f"{count_files(source)} found); give the dataset's folder or its zip as downloaded"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +249,6 @@ class DatasetRow:
         recognize: Whether a source holds this dataset.
         options: The dataset's own.
         has_source: Whether the dataset reads files at all.
-        saved_options: Options that lie beside the data; those that are given win.
     """
 
     name: str
@@ -199,4 +256,186 @@ class DatasetRow:
     recognize: Callable[[Source], bool] = lambda source: False
     options: tuple[Option, ...] = ()
     has_source: bool = True
-    saved_options: Callable[[Source], Mapping[str, Any]] = lambda source: {}
+
+
+@cache
+def datasets() -> dict[str, DatasetRow]:
+    """Every dataset by name: of each module of this package that declares a `DatasetRow`."""
+    return rows_in("clocs.datasets", DatasetRow)
+
+
+def open_dataset(
+    name: str,
+    source_path: str | os.PathLike[str] | None = None,
+    *,
+    follow_links: bool = False,
+    **options: object,
+) -> Dataset:
+    """Open a dataset by its name.
+
+    Args:
+        name: One of `datasets()`.
+        source_path: A folder or zip; None for a dataset without files.
+        follow_links: Read also what links in the folder lead to outside of it.
+        options: The dataset's own, such as `reference="v3"` for physionet2017.
+
+    Raises:
+        SettingError: No such dataset or option, or a source that is missing or not needed.
+        SourceError: The source cannot be opened.
+    """
+    row = datasets().get(name)
+    if row is None:
+        raise SettingError(f"there is no dataset {name!r}; use one of {', '.join(datasets())}")
+    if row.has_source == (source_path is None):
+        if source_path is not None:
+            raise SettingError(f"{name} has no source; leave out {source_path}")
+        raise SettingError(f"{name} needs a source: its folder, or its zip as downloaded")
+    chosen = chosen_options(row, options)  # refused before the source is listed
+    if source_path is None:
+        return row.open(**chosen)
+    return row.open(open_source(source_path, follow_links=follow_links), **chosen)
+
+
+def with_suffix(source: Source, suffix: str | tuple[str, ...]) -> list[str]:
+    """Names in the source with this ending (one of these), in upper or lower case."""
+    return [name for name in source.names if name.lower().endswith(suffix)]
+
+
+def complete_listing(
+    entries: Iterable[Entry],
+    lost: Iterable[Quarantined] = (),
+    *,
+    rows: Iterable[str] = (),
+    fingerprint: str,
+) -> Listing:
+    """The listing of these entries by ID, the first of each; later ones go to quarantine.
+
+    Args:
+        entries: In any order.
+        lost: Recordings that are in quarantine already.
+        rows: IDs in the label tables.
+        fingerprint: Of the source and the label tables.
+    """
+    ordered = sorted(entries, key=lambda entry: (entry.id, entry.path))
+    first, repeated = without_repeats(ordered)
+    quarantined = (*lost, *repeated)
+    known = {entry.id for entry in first} | {one.id for one in quarantined}
+    unmatched = set(rows) - known
+    return Listing(tuple(first), quarantined, tuple(sorted(unmatched)), fingerprint)
+
+
+def without_repeats(entries: Iterable[Entry]) -> tuple[list[Entry], list[Quarantined]]:
+    """The first entry of each ID, in order, and quarantine for the others."""
+    first: dict[str, Entry] = {}
+    repeated: list[Quarantined] = []
+    for entry in entries:
+        kept = first.setdefault(entry.id, entry)
+        if kept is not entry:
+            detail = f"{entry.path} has the ID of {kept.path}, which is used"
+            repeated.append(Quarantined(entry.id, "duplicate id", detail))
+    return list(first.values()), repeated
+
+
+def wfdb_entries(
+    source: Source, info: Mapping[str, Mapping[str, str]]
+) -> tuple[list[Entry], list[Quarantined]]:
+    """One entry per header, with the label table's row; signal files without one in quarantine."""
+    headers = with_suffix(source, ".hea")
+    described = {name[:-4] for name in headers}
+    entries = [Entry(one, one, name, info.get(one, {})) for name in headers if (one := stem(name))]
+    lost = [
+        Quarantined(stem(name), "unreadable", f"{name} has no header beside it")
+        for name in source.names
+        if name.lower().endswith(WFDB.companions) and name[: name.rfind(".")] not in described
+    ]
+    return entries, lost
+
+
+def label_tables(source: Source, name: str) -> list[bytes]:
+    """Every table of this name in the source; for a zip, else the one beside it."""
+    wanted = name.lower()
+    inside = [found for found in source.names if found.lower().rpartition("/")[2] == wanted]
+    try:
+        found = [source.read(path, MAX_TABLE_BYTES) for path in inside]
+        beside = None if found else source.read_sibling(name, MAX_TABLE_BYTES)
+    except UnusableError as error:
+        raise SourceError(f"{name} of {source.path} cannot be read: {error.detail}") from None
+    return found if beside is None else [beside]
+
+
+def fingerprint_of(source: Source, contents: Iterable[bytes]) -> str:
+    """The fingerprint of the source and of label tables, which may be outside it."""
+    marks = hashlib.sha256(source.fingerprint.encode())
+    for content in contents:
+        marks.update(hashlib.sha256(content).digest())
+    return marks.hexdigest()[:32]
+
+
+def first_headers(source: Source) -> Iterator[Header]:
+    """The first WFDB headers of a source that can be read, to recognize a dataset by."""
+    for name in with_suffix(source, ".hea")[:5]:
+        try:
+            yield parse_header(source.read(name, MAX_HEADER_BYTES), name=name)
+        except UnusableError:
+            continue
+
+
+def count_files(source: Source) -> str:
+    """The files of a source by suffix, as a phrase."""
+    counts = Counter(PurePosixPath(name).suffix.lower() or "other" for name in source.names)
+    if not counts:
+        return "no files"
+    parts = [f"{count:,} {suffix}" for suffix, count in counts.most_common(4)]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts) + " files"
+
+
+def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collection[str]) -> None:
+    """Refuse a recording that is unusable as a whole; single leads may be flat.
+
+    Raises:
+        UnusableError: no known lead, flat or too short.
+    """
+    if not any(lead in known_leads for lead in recording.leads):
+        found = ", ".join(recording.leads)
+        detail = f"{recording.id} has {found}; one of {', '.join(known_leads)} is needed"
+        raise UnusableError("no known lead", detail)
+    check_varies(recording)
+    needed = round(frame.seconds * recording.rate)
+    if recording.samples < needed:
+        detail = (
+            f"{recording.id} has {recording.samples} samples ({recording.seconds:.2f} s), "
+            f"a frame needs {needed}"
+        )
+        raise UnusableError("too short", detail)
+
+
+def check_varies(recording: Recording) -> None:
+    """Refuse a recording that is constant in every lead.
+
+    Raises:
+        UnusableError: flat.
+    """
+    digital = recording.digital
+    # Nearly every recording varies at its start: only the others are checked in full.
+    if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
+        raise UnusableError("flat", f"{recording.id} is constant in every lead")
+
+
+def parse_age(text: str | None) -> float | None:
+    """Years, or None where unknown ('', 'NaN', '-1' …)."""
+    try:
+        age = float(text or "nan")
+    except ValueError:
+        return None
+    return age if 0 <= age < math.inf else None
+
+
+def parse_sex(text: str | None) -> str | None:
+    """'male', 'female' or None."""
+    return _SEXES.get((text or "").strip().lower())
+
+
+def header_extra(recording: Recording) -> dict[str, str]:
+    """Header fields other than age and sex, by lower-case name."""
+    fields = {key.lower(): value for key, value in recording.extra.items()}
+    return {key: value for key, value in fields.items() if key not in ("age", "sex")}

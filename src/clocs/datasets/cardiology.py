@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from clocs.datasets import checks, listing
+from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
 from clocs.formats import holter
@@ -29,18 +29,8 @@ class Cardiology(PublishedDataset):
 
     name = "cardiology"
     labels = (
-        "AFIB",
-        "AVB",
-        "BIGEMINY",
-        "EAR",
-        "IVR",
-        "JUNCTIONAL",
-        "NOISE",
-        "NSR",
-        "SVT",
-        "TRIGEMINY",
-        "VT",
-        "WENCKEBACH",
+        *("AFIB", "AVB", "BIGEMINY", "EAR", "IVR", "JUNCTIONAL", "NOISE", "NSR", "SVT"),
+        *("TRIGEMINY", "VT", "WENCKEBACH"),
     )
     frame = FrameSpec(1.28, 2500)
     segment_frame = FrameSpec(1.28, 2500)
@@ -48,37 +38,26 @@ class Cardiology(PublishedDataset):
     batch_size = 16
 
     def list(self) -> Listing:
-        signals = listing.with_suffix(self.source, ".ecg")
-        listing.require(
-            self.source,
-            dataset=self.name,
-            found=len(signals),
-            looked_for="*.ecg with *_grp*.episodes.json",
-        )
+        signals = base.with_suffix(self.source, ".ecg")
+        self.require(len(signals), "*.ecg with *_grp*.episodes.json")
         committee: defaultdict[str, list[str]] = defaultdict(list)
         for name in self.source.names:
             if match := _COMMITTEE.match(name):
                 committee[match[1]].append(name)
         entries = [
-            Entry(
-                id=stem(path),
-                patient=stem(path).partition("_")[0],
-                path=path,
-                info={"episodes": "\n".join(committee[path[:-4]])}
-                if path[:-4] in committee
-                else {},
-            )
+            Entry(name, name.partition("_")[0], path, {"episodes": "\n".join(committee[path[:-4]])})
             for path in signals
+            if (name := stem(path))
         ]
         held = {path[:-4] for path in signals}
-        unmatched = sorted(name.rpartition("/")[2] for name in committee.keys() - held)
+        unmatched = sorted(name.rpartition("/")[2] for name in committee if name not in held)
         return dataclasses.replace(
-            listing.complete(entries, fingerprint=self.source.fingerprint),
+            base.complete_listing(entries, fingerprint=self.source.fingerprint),
             rows_without_recording=tuple(unmatched),
         )
 
     def read(self, entry: Entry) -> Recording:
-        tables = entry.info.get("episodes", "").split("\n")
+        tables = entry.info["episodes"].split("\n")
         if not tables[0]:
             detail = f"{entry.id} has no committee file {entry.id}_grp*.episodes.json"
             raise UnusableError("no label", detail)
@@ -86,20 +65,18 @@ class Cardiology(PublishedDataset):
             detail = f"{entry.id} has several committee files: {', '.join(tables)}"
             raise UnusableError("unknown label", detail)
         recording = holter.read_ecg(self.source.read(entry.path), name=entry.id)
+        table = self.source.read(tables[0], MAX_TABLE_BYTES)
         episodes = tuple(
             dataclasses.replace(episode, label=MERGED.get(episode.label, episode.label))
-            for episode in self._episodes(tables[0])
+            for episode in holter.read_episodes(table, name=tables[0])
         )
         last = max((episode.stop for episode in episodes), default=0)
         if last > recording.samples:
             detail = f"{entry.id} has {recording.samples} samples, its episodes end at {last}"
             raise UnusableError("truncated", detail)
-        checks.check_signal(recording, frame=self.frame, known_leads=(holter.LEAD,))
+        base.check_signal(recording, frame=self.frame, known_leads=(holter.LEAD,))
         self._check_labels(entry.id, recording, episodes)
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
-
-    def _episodes(self, path: str) -> tuple[Episode, ...]:
-        return holter.read_episodes(self.source.read(path, MAX_TABLE_BYTES), name=path)
 
     def _check_labels(self, name: str, recording: Recording, episodes: tuple[Episode, ...]) -> None:
         """Refuse a recording without a single frame that has one of the twelve labels."""

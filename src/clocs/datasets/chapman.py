@@ -10,7 +10,7 @@ import io
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from clocs.datasets import checks, listing
+from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.datasets.table_files import unpacked_excel
 from clocs.errors import SourceError, UnusableError
@@ -44,26 +44,19 @@ class Chapman(PublishedDataset):
     segment_frame = FrameSpec(5.0, 2500)
 
     def list(self) -> Listing:
-        tables = listing.tables(self.source, TABLE)
+        tables = base.label_tables(self.source, TABLE)
         rows = _rows(tables, self.source)
-        entries, lost = listing.wfdb_entries(self.source, rows)
+        entries, lost = base.wfdb_entries(self.source, rows)
         texts = _texts(self.source)
-        for path in texts:
-            name = stem(path)
-            entries.append(Entry(name, name, path, rows.get(name, {})))
-        listing.require(
-            self.source,
-            dataset=self.name,
-            found=len(entries),
-            looked_for="ECGDataDenoised/*.csv or *.hea with #Rhythm",
-        )
+        entries += [Entry(n, n, path, rows.get(n, {})) for path in texts if (n := stem(path))]
+        self.require(len(entries), "ECGDataDenoised/*.csv or *.hea with #Rhythm")
         if texts and not tables:
             raise SourceError(
                 f"{self.source.path} holds recordings but no {TABLE}, which has their labels; "
                 f"put {TABLE} into the folder (beside the zip, if you give a zip)"
             )
-        fingerprint = listing.fingerprint(self.source, tables)
-        return listing.complete(entries, lost, rows=rows, fingerprint=fingerprint)
+        fingerprint = base.fingerprint_of(self.source, tables)
+        return base.complete_listing(entries, lost, rows=rows, fingerprint=fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         if entry.path.lower().endswith(".csv"):
@@ -74,8 +67,8 @@ class Chapman(PublishedDataset):
         else:
             recording = read_wfdb(self.source, entry.path)
         refuse_missing(recording)
-        checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
-        extra = checks.header_extra(recording)
+        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        extra = base.header_extra(recording)
         extra.pop("notice", None)  # about what the publication states
         label = _label(entry, header=extra.get("rhythm", ""))
         for key in ("rhythm", "beat"):
@@ -84,8 +77,8 @@ class Chapman(PublishedDataset):
         return replace(
             recording,
             labels=(label,),
-            age=checks.parse_age(entry.info.get("age", recording.extra.get("Age"))),
-            sex=checks.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
+            age=base.parse_age(entry.info.get("age", recording.extra.get("Age"))),
+            sex=base.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
             extra=extra,
             taken=_taken(entry.id) or recording.taken,
         )
@@ -105,7 +98,7 @@ def _texts(source: Source) -> list[str]:
     """CSV recordings; where there are raw and denoised ones, the denoised."""
     texts = [
         path
-        for path in listing.with_suffix(source, ".csv")
+        for path in base.with_suffix(source, ".csv")
         if stem(path).lower() not in _NOT_RECORDINGS and not stem(path).startswith("REFERENCE")
     ]
     denoised = [path for path in texts if "denoised" in path.lower()]
@@ -160,10 +153,10 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
 
 
 def _recognize(source: Source) -> bool:
-    headers = listing.first_headers(source)
+    headers = base.first_headers(source)
     if any("Rhythm" in one.fields() or one.name.startswith("MUSE_") for one in headers):
         return True
-    tables = listing.with_suffix(source, ".csv")
+    tables = base.with_suffix(source, ".csv")
     return any(stem(name).startswith("MUSE_") for name in tables)
 
 

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from clocs.datasets import checks, listing
+import numpy as np
+
+from clocs.datasets import base, folder_files
 from clocs.datasets.base import DatasetRow, Entry, Listing
-from clocs.datasets.folder_conclusions import conclude
-from clocs.datasets.folder_files import Unit, find_files
-from clocs.datasets.folder_labels import Codes, header_labels
-from clocs.datasets.folder_options import OPTIONS, FolderOptions, save_options, saved_options
-from clocs.datasets.folder_patients import PatientRule, is_somebody, patient_rule
-from clocs.datasets.folder_stretches import (
-    Stretch,
-    capped,
-    entry_of,
-    episodes_within,
-    hours_of,
-    stretch_of,
-)
-from clocs.datasets.folder_tables import FolderTables, unread_files, without_row
-from clocs.datasets.pseudonyms import Pseudonyms
-from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.datasets.folder_files import FolderOptions, FoundRecording, PatientRule, patient_rule
+from clocs.datasets.label_names import LABELS
+from clocs.datasets.label_table import FolderTables
+from clocs.datasets.pseudonyms import PSEUDONYM, Pseudonyms
+from clocs.datasets.table_files import TABLES, is_nothing, split_labels
+from clocs.errors import SettingError, SourceError, UnusableError, first_of
 from clocs.formats.base import ReadOptions
-from clocs.formats.read import FORMATS, options_of
-from clocs.formats.source import OPTIONS_FILE, Source, open_source, stem
+from clocs.formats.read import FORMATS, Others, options_of
+from clocs.formats.source import OPTIONS_FILE, Source, stem
 from clocs.formats.wfdb import read_annotations
-from clocs.recording import Episode, FrameSpec, Recording, canonical_lead
-from clocs.registry import chosen_options
+from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording, canonical_lead
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,6 +34,11 @@ _VERSION = "2"  # raise it whenever the same options give other recordings
 # What headers say about signals and machines. Everything else is text that persons have written.
 _TECHNICAL = {"notice", "units", "leads", "leads without values", "filters", "transducer"}
 _TECHNICAL |= {"manufacturer", "model", "device", "recorder"}
+_LABEL_FIELDS = ("dx", "statements", "diagnosis", "diagnoses", "rhythm")  # of headers
+_SAMPLES = 2500  # of a frame
+_SECONDS = (5.0, 2.5, 1.0)  # of a frame: the longest of which nearly all recordings hold two
+_NEARLY_ALL = 0.9
+_MAX_NAMED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,56 +91,61 @@ class Folder:
 
     def list(self) -> Listing:
         own, tables = self.options, FolderTables(self.source, self.options)
-        caps = own.cap_minutes is not None or own.most_hours is not None
-        files = find_files(
+        caps = own.cap_minutes is not None
+        files = folder_files.find_files(
             self.source,
             besides={OPTIONS_FILE, *tables.inside},
             options=self._read_options,
             durations=caps,
         )
-        if not files.units and not files.lost:
+        if not files.recordings and not files.lost:
             raise SourceError(
-                f"{self.source.path} holds no recordings; {listing.summary(self.source)} found, "
+                f"{self.source.path} holds no recordings; {base.count_files(self.source)} found, "
                 "none of which is of a known format"
             )
-        entries = [unit.entry for unit in files.units]
-        of_paths = self._from_paths(entries)
-        before = [self._patient(*one, "") for one in zip(files.units, of_paths, strict=True)]
-        labeled = tables.match(entries, before, self._rule)
-        notices = [*files.notices, *labeled.notices]
-        notices += without_row(entries, labeled, tables)
-        notices += unread_files(files.others, own)
-        stretches: list[Stretch] = []
+        entries = [one.entry for one in files.recordings]
+        in_paths = [""] * len(entries)
+        if self._rule.from_paths is not None:
+            in_paths = list(self._rule.from_paths([entry.path for entry in entries]))
+        pairs = zip(files.recordings, in_paths, strict=True)
+        labeled = tables.match(entries, [self._patient(*one, "") for one in pairs], self._rule)
+        stretches: list[folder_files.Stretch] = []
         seconds: dict[str, float | None] = {}
         nameless: list[str] = []
-        for number, unit in enumerate(files.units):
-            whole, row = unit.entry, labeled.info.get(number, {})
-            patient = self._patient(unit, of_paths[number], row.get("patient", ""))
+        for number, found in enumerate(files.recordings):
+            whole, row = found.entry, labeled.info.get(number, {})
+            patient = self._patient(found, in_paths[number], row.get("patient", ""))
             if patient and not row.get("patient"):
                 patient = self._header_patient(patient)
-            named = {"patient": patient} if patient else {}
             entry = Entry(
                 whole.id,
                 "",
                 whole.path,
-                {**whole.info, **row, **named},
+                {**whole.info, **row, **({"patient": patient} if patient else {})},
                 labels=tuple(json.loads(row["labels"])) if "labels" in row else None,
                 fold=row.get("fold"),
                 patient_is_known=bool(patient),
             )
             if not patient and self._rule.required and not self._rule.from_header:
                 nameless.append(entry.path)
-            seconds[entry.id] = unit.seconds
-            cut = unit.stretches or caps
-            stretches += hours_of(entry, unit.seconds, patient or entry.id, cut=cut)
-        notices += self._nameless(nameless, len(files.units))
-        if caps:
-            stretches = capped(stretches, cap_minutes=own.cap_minutes, most_hours=own.most_hours)
-        made = listing.complete(
-            (entry_of(one, seconds[one.entry.id]) for one in stretches),
+            seconds[entry.id] = found.seconds
+            cut = found.can_be_cut or caps
+            stretches += folder_files.hours_of(entry, found.seconds, patient or entry.id, cut=cut)
+        if own.cap_minutes is not None:
+            stretches = folder_files.capped(stretches, own.cap_minutes)
+        made = base.complete_listing(
+            (folder_files.entry_of(one, seconds[one.entry.id]) for one in stretches),
             files.lost,
-            fingerprint=listing.fingerprint(self.source, [_VERSION.encode(), *tables.contents]),
+            fingerprint=base.fingerprint_of(self.source, [_VERSION.encode(), *tables.contents]),
         )
+        notices = [*files.notices, *labeled.notices]
+        if tables.name:
+            rows = labeled.info
+            notices += _without_row(
+                [entry.id for number, entry in enumerate(entries) if number not in rows],
+                tables.name,
+            )
+        notices += self._unread(files.others) + self._nameless(nameless, len(entries))
         return replace(
             made,
             rows_without_recording=tuple(sorted(set(labeled.unmatched))),
@@ -153,19 +155,30 @@ class Folder:
             and any(not entry.patient_is_known for entry in made.entries),
         )
 
-    def _from_paths(self, entries: Sequence[Entry]) -> Sequence[str]:
-        if self._rule.from_paths is None:
-            return [""] * len(entries)
-        return self._rule.from_paths([entry.path for entry in entries])
+    def _unread(self, others: Others) -> Sequence[str]:
+        """A sentence on files that are neither recordings nor among the options' tables, if any."""
+        notices = []
+        if OPTIONS_FILE in self.source:
+            notices.append(f"{OPTIONS_FILE} is not read; give its options with the command")
+        if said := others.sentence():
+            tables = any(name.lower().endswith(TABLES) for name in others.unused)
+            hint = "; if one is a table of labels, give it as `labels`"
+            notices.append(said + (hint if tables and self.options.labels is None else ""))
+        return notices
 
-    def _patient(self, unit: Unit, in_path: str, in_table: str) -> str:
+    def _patient(self, found: FoundRecording, in_path: str, in_table: str) -> str:
         """The patient, as far as is known before reading; '' otherwise."""
         rule = self._rule
         if rule.from_paths is not None:
             return in_path
         known = "" if self.options.patient == "header" else in_table
-        if not known and rule.from_header and unit.patient and is_somebody(unit.patient):
-            known = unit.patient
+        if (
+            not known
+            and rule.from_header
+            and found.patient
+            and folder_files.is_somebody(found.patient)
+        ):
+            known = found.patient
         return known
 
     @property
@@ -196,11 +209,11 @@ class Folder:
             options = replace(options, start=start, stop=float(stop))
         recording = own.read(self.source, entry.path, options)
         if stop is not None and not own.reads_stretches:
-            recording = stretch_of(recording, start, float(stop))
+            recording = folder_files.stretch_of(recording, start, float(stop))
         if self.options.leads is not None:
             recording = _with_leads(recording, self.options.leads)
-        checks.check_varies(recording)
-        extra = self._kept(checks.header_extra(recording))
+        base.check_varies(recording)
+        extra = self._kept(base.header_extra(recording))
         if "of" in info:
             extra |= {"part_of": info["of"], "from_second": info["start"]}
         patient = self._patient_read(entry, recording)
@@ -212,10 +225,10 @@ class Folder:
             named=said if patient != said and patient == self._header_patient(said) else None,
             labels=self._labels(entry, recording),
             episodes=self._episodes(entry, recording),
-            age=checks.parse_age(info.get("age", recording.extra.get("Age")))
+            age=base.parse_age(info.get("age", recording.extra.get("Age")))
             if recording.age is None or "age" in info
             else recording.age,
-            sex=info.get("sex") or recording.sex or checks.parse_sex(recording.extra.get("Sex")),
+            sex=info.get("sex") or recording.sex or base.parse_sex(recording.extra.get("Sex")),
             taken=info.get("taken", recording.taken),
             fold=recording.fold if entry.fold is None else entry.fold,
             extra=extra,
@@ -226,7 +239,7 @@ class Folder:
         if known:
             return known
         said = recording.patient
-        if self._rule.from_header and said != stem(entry.path) and is_somebody(said):
+        if self._rule.from_header and said != stem(entry.path) and folder_files.is_somebody(said):
             return self._header_patient(said)
         return entry.info.get("of", entry.id)
 
@@ -243,7 +256,7 @@ class Folder:
         if entry.labels is not None:
             return entry.labels
         if self.options.labels == "header":
-            return header_labels(recording, self._codes)
+            return _header_labels(recording, self._codes)
         return recording.labels if self.options.labels is None else ()
 
     def _episodes(self, entry: Entry, recording: Recording) -> tuple[Episode, ...]:
@@ -256,22 +269,35 @@ class Folder:
             return recording.episodes
         rhythms = read_annotations(self.source, entry.path, extension).rhythms
         first = round(float(entry.info.get("start", 0.0)) * recording.rate)
-        return episodes_within(rhythms, first, first + recording.samples)
+        return folder_files.episodes_within(rhythms, first, first + recording.samples)
 
     @cached_property
-    def _codes(self) -> Codes:
-        return Codes(FolderTables(self.source, self.options).codes)
+    def _codes(self) -> Mapping[str, str]:
+        """Names of codes: those of the user first, then SNOMED's of the PhysioNet challenges."""
+        return {**LABELS, **(FolderTables(self.source, self.options).codes or {})}
 
-    def concluded(self, table: pl.DataFrame) -> Folder:
+    def with_inferred_schema(self, table: pl.DataFrame) -> Folder:
         """The same with the classes and the frame that the recordings suggest."""
-        found = conclude(table, self.options, self.pseudonyms.folder)
-        return replace(
-            self,
-            labels=found.labels,
-            multilabel=found.multilabel,
-            frame=found.frame,
-            notices=found.notices,
-        )
+        schema = infer_schema(table, self.options, self.pseudonyms.folder)
+        return replace(self, **schema)
+
+
+def _without_row(missing: Sequence[str], table: str) -> list[str]:
+    """A sentence on recordings that the table does not name, where there are some."""
+    if not missing:
+        return []
+    count = len(missing)
+    have, are = ("recording has", "is") if count == 1 else ("recordings have", "are")
+    named = f"{', '.join(missing[:3])}{' …' if count > 3 else ''}"
+    return [f"{count:,} {have} no row in {table} and {are} unlabeled: {named}"]
+
+
+def _header_labels(recording: Recording, codes: Mapping[str, str]) -> tuple[str, ...]:
+    """The labels that a recording's own file gives; codes by their names, others unchanged."""
+    fields = {key.lower(): text for key, text in recording.extra.items()}
+    text = next((fields[key] for key in _LABEL_FIELDS if not is_nothing(fields.get(key, ""))), "")
+    found = (codes.get(one, one) for one in split_labels(text.replace(", ", ",")))
+    return tuple(dict.fromkeys(one for one in found if one))
 
 
 def _with_leads(recording: Recording, wanted: tuple[str, ...]) -> Recording:
@@ -284,29 +310,131 @@ def _with_leads(recording: Recording, wanted: tuple[str, ...]) -> Recording:
     return recording.select(kept)
 
 
+class InferredSchema(TypedDict):
+    """What follows from the recordings of a folder once they are read."""
+
+    labels: tuple[str, ...]
+    multilabel: bool
+    frame: FrameSpec
+    notices: tuple[str, ...]
+
+
+def infer_schema(
+    table: pl.DataFrame, options: FolderOptions, whose: Path | None = None
+) -> InferredSchema:
+    """Classes by frequency, a frame that fits the recordings' durations, and what to tell the user.
+
+    Args:
+        table: A store's table.
+        options: What the user has said.
+        whose: The folder that says whose pseudonyms there are.
+    """
+    counts, multilabel = _classes(table, options)
+    labels = options.classes or tuple(sorted(counts, key=lambda one: (-counts[one], one)))
+    frame, notices = _frame(table, options)
+    unused = [one for one in labels if one not in counts]
+    if unused:
+        named = first_of(unused, _MAX_NAMED)
+        notices.append(f"no recording has the label {named} of `classes`")
+    notices += _patients(table, options, whose) + _leads(table) + _said_by_readers(table)
+    return {"labels": labels, "multilabel": multilabel, "frame": frame, "notices": tuple(notices)}
+
+
+def _classes(table: pl.DataFrame, options: FolderOptions) -> tuple[Counter[str], bool]:
+    """How many recordings have each label, and whether one has several."""
+    counts: Counter[str] = Counter()
+    several = False
+    for labels, episodes in table.select("labels", "episodes").iter_rows():
+        counts.update({*labels, *(one["label"] for one in episodes)})
+        used = [one for one in labels if options.classes is None or one in options.classes]
+        several = several or len(used) > 1
+    return counts, several
+
+
+def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list[str]]:
+    if options.frame_seconds is not None:
+        return FrameSpec(options.frame_seconds, _SAMPLES), []
+    seconds = table["samples"] / table["rate"]
+    fits = [one for one in _SECONDS if (seconds >= 2 * one).sum() >= _NEARLY_ALL * len(seconds)]
+    chosen = fits[0] if fits else _SECONDS[-1]
+    short = int((seconds < chosen).sum())
+    typical = float(np.median(seconds.to_numpy()))
+    notice = (
+        f"frames are {chosen:g} s as {_SAMPLES:,} samples, because the median recording has "
+        f"{typical:,.4g} s; `frame_seconds` changes it"
+    )
+    if short:
+        notice += f"; {short:,} recordings are shorter and have no frame"
+    return FrameSpec(chosen, _SAMPLES), [notice]
+
+
+def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -> list[str]:
+    import polars as pl
+
+    if options.patient == "header":
+        return [
+            "`patient` is 'header': what the files' patient fields hold, which may be names, birth "
+            "dates and numbers, is kept unchanged, in the store and in tables made from it"
+        ]
+    if options.patient is not None:
+        return []
+    named = table.filter(pl.col("patient").str.contains(PSEUDONYM))["patient"].n_unique()
+    notices = []
+    if named:
+        notices.append(
+            f"the headers of files name {named:,} patients, who have pseudonyms in the store; "
+            f"{whose or 'a folder beside the store'} says whose they are, for you alone, and "
+            '`patient="header"` keeps what the headers say'
+        )
+    own = table.select(
+        (pl.col("patient") == pl.col("id").str.replace(r"@\d+:\d\d:\d\d$", "")).sum()
+    )
+    count = int(own.item())
+    if not count:
+        return notices
+    return [
+        *notices,
+        f"no patient ID was found for {count:,} recordings, so each file counts as its own "
+        "patient; if patients may have several recordings, say with `patient` whose they are, or "
+        "the same person may be both trained and tested on",
+    ]
+
+
+def _leads(table: pl.DataFrame) -> list[str]:
+    counts: Counter[str] = Counter()
+    for leads in table["leads"].to_list():
+        counts.update(leads)
+    unknown = [lead for lead in counts if lead not in STANDARD_LEADS]
+    if not unknown:
+        return []
+    named = first_of([f"{one} ({counts[one]:,})" for one in unknown], _MAX_NAMED)
+    return [
+        f"leads with unknown names keep them: {named}; `lead_names` maps them, such "
+        f'as `lead_names="{unknown[0]}=II"`'
+    ]
+
+
+def _said_by_readers(table: pl.DataFrame) -> list[str]:
+    """What readers guessed, each sentence once."""
+    said: Counter[str] = Counter()
+    for text in table["extra"]:
+        if '"notice"' in text:
+            said[str(json.loads(text).get("notice", ""))] += 1
+    del said[""]
+    most = said.most_common(_MAX_NAMED)
+    shown = [f"{text} ({count:,} recordings)" if count > 1 else text for text, count in most]
+    more = said.total() - sum(count for _, count in most)
+    return [*shown, f"readers had to guess in {more:,} more recordings"] if more else shown
+
+
 def _open(source: Source, **given: Any) -> Folder:
     options = FolderOptions(**given)
     if options.dataset is not None and not re.fullmatch(r"[\w.-]{1,64}", options.dataset):
         raise SettingError(
             f"`dataset` is {options.dataset!r}; give a name of letters, digits, '-', '_' and '.'"
         )
-    made = Folder(source, options)
-    patient_rule(options.patient)
-    if options.lead_names:
-        made = replace(made, options=replace(options, lead_names=dict(options.lead_names)))
-    return made
+    patient_rule(options.patient)  # refused before files are listed
+    return Folder(source, options)
 
 
-def save_folder_options(source: Path | str, **given: Any) -> Path:
-    """Write the options given, with those saved before, to `clocs.toml` beside the data; its path.
-
-    Args:
-        source: A folder or a zip.
-        given: Options of `folder`.
-    """
-    opened = open_source(source)
-    chosen = chosen_options(FOLDER, {**saved_options(opened), **given})
-    return save_options(FolderOptions(**chosen), opened)
-
-
-FOLDER = DatasetRow("folder", _open, options=OPTIONS, saved_options=saved_options)
+FOLDER = DatasetRow("folder", _open, options=base.options_of(FolderOptions))

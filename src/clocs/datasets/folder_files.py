@@ -1,48 +1,221 @@
-"""Which files of a tree are recordings, of which format, and under which ID."""
+"""The recordings of a folder before they are read: options, patients, files, and hours of them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from clocs.datasets.base import Entry, Quarantined
-from clocs.errors import ClocsError, UnusableError
+from clocs.datasets.base import Entry, Quarantined, option
+from clocs.errors import ClocsError, SettingError, UnusableError
+from clocs.formats.addresses import last_name
 from clocs.formats.base import FileFormat, Part, ReadOptions
 from clocs.formats.read import Found, Others, other_files, parts_apart, recordings_in
 from clocs.formats.source import Source, stem
+from clocs.recording import Episode, Gap, Recording
 
 NO_RECORDING = "not a recording"
 BELONGS = "part of a recording"
+HOUR = 3600.0
 # No recording in fewer bytes is longer than an hour: one lead at 50 Hz has as many.
 _SMALL = 180_000
 _SHORTEST_PART = 2.0  # seconds: a median beat is no recording
+_SHORTEST_KEPT = 60.0  # seconds of a stretch that a cap leaves
+_RULES = "header, folder, folder:N, file, column:NAME or pattern:REGEX"
+# What people write where they write no patient.
+_NOBODY = re.compile(r"(x|0+|anonym\w*|unknown|none|null|n/?a|patient|test|-|\?)?$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+@dataclass(frozen=True)
+class FolderOptions:
+    """What the user says about a folder; None where nothing."""
+
+    patient: str | None = option(
+        None,
+        "Where the patient is named: header (names and numbers are kept), folder, folder:N, file, "
+        "column:NAME of the table or pattern:REGEX on the path; by default the table, else "
+        "pseudonyms of what files say, else each file is one",
+        kind=str,
+    )
+    labels: str | None = option(
+        None,
+        "Table of labels (CSV, TSV, Parquet, XLSX), or header, annotations or none, the default",
+        kind=str,
+    )
+    id_column: str | None = option(
+        None, "Column of the table that names the files; found if left out", kind=str
+    )
+    label_columns: tuple[str, ...] | None = option(
+        None,
+        "Columns of the table that hold labels, thresholds such as 'LVEF<40', or 'none'",
+        kind=tuple,
+    )
+    codes: str | None = option(None, "Second table with names for the labels' codes", kind=str)
+    code_names: str | None = option(
+        None, "Column of the names in that table; the second by default", kind=str
+    )
+    classes: tuple[str, ...] | None = option(
+        None, "Labels to use, in this order; the most frequent first if left out", kind=tuple
+    )
+    columns: Mapping[str, str] | None = option(
+        None, "Other columns of the table, such as age=AGE_AT_ECG,sex=SEX", kind=dict
+    )
+    split_column: str | None = option(
+        None, "Column of the table with the folds of an official split", kind=str
+    )
+    lead_names: Mapping[str, str] | None = option(
+        None, "Leads by unusual names, such as ECG1=II,ch2=V5", kind=dict
+    )
+    leads: tuple[str, ...] | None = option(
+        None, "Leads to keep where present, such as I,II,V5; all by default", kind=tuple
+    )
+    rate: float | None = option(
+        None,
+        "Sampling rate in Hz of files that do not say",
+        kind=float,
+        minimum=50,
+        maximum=10_000,
+    )
+    unit: str | None = option(None, "Unit of files that do not say, such as mV", kind=str)
+    frame_seconds: float | None = option(
+        None, "Seconds of a frame; chosen from the data by default", kind=float, above=0
+    )
+    cap_minutes: float | None = option(
+        None, "Minutes of each patient to keep, spread evenly", kind=float, above=0
+    )
+    dataset: str | None = option(
+        None, "Name of the dataset in the store; 'folder' by default", kind=str
+    )
+    keep_text: tuple[str, ...] | None = option(
+        None,
+        "Free text of headers to keep in the store, such as institution,statements, or all; none "
+        "by default",
+        kind=tuple,
+    )
+
+    def as_text(self) -> dict[str, str]:
+        """Those that were given, as the command line takes them; tables without their folder."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        texts = {name: _as_text(value) for name, value in values.items() if value is not None}
+        return texts | {
+            name: last_name(texts[name]) for name in ("labels", "codes") if name in texts
+        }
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={text}" for key, text in value.items())
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class PatientRule(NamedTuple):
+    """How the user says to tell patients apart.
+
+    Attributes:
+        from_paths: From files' paths to their patients, '' where a path has none; None where
+            paths do not tell.
+        column: The table's column of patients, where that tells.
+        from_header: Whether to take what files say.
+        required: Whether every recording must have a patient by this rule.
+    """
+
+    from_paths: Callable[[Sequence[str]], Sequence[str]] | None = None
+    column: str | None = None
+    from_header: bool = False
+    required: bool = True
+
+
+def patient_rule(given: str | None) -> PatientRule:
+    """The rule behind the option `patient`.
+
+    Raises:
+        SettingError: There is no such rule.
+    """
+    if given is None:
+        return PatientRule(from_header=True, required=False)
+    kind, colon, value = given.partition(":")
+    if given == "header":
+        return PatientRule(from_header=True)
+    if given == "file":
+        return PatientRule(_stems)
+    if kind == "folder" and (not colon or re.fullmatch(r"-?[1-9]\d{0,5}", value)):
+        return PatientRule(partial(_folders, int(value or -1)))
+    if kind == "column" and value:
+        return PatientRule(column=value)
+    if kind == "pattern" and value:
+        _matched(value, [""])  # refused before files are listed
+        return PatientRule(partial(_matched, value))
+    raise SettingError(f"`patient` is {given!r}; give {_RULES}")
+
+
+def is_somebody(patient: str) -> bool:
+    """Whether a header's patient is one, and not a word for nobody such as 'anonymous'."""
+    return _NOBODY.match(patient.strip()) is None
+
+
+def _stems(paths: Sequence[str]) -> Sequence[str]:
+    return [stem(path) for path in paths]
+
+
+def _folders(number: int, paths: Sequence[str]) -> Sequence[str]:
+    """The nth folder of each path from the top, or from the file upwards where negative."""
+    every = [path.split("/")[:-1] for path in paths]
+    at = number - 1 if number > 0 else number
+    return [one[at] if -len(one) <= at < len(one) else "" for one in every]
+
+
+def _matched(pattern: str, paths: Sequence[str]) -> Sequence[str]:
+    """The one group of a regular expression, found anywhere in each path.
+
+    The engine of polars takes linear time: no pattern runs for hours.
+    """
+    import polars as pl
+
+    try:
+        found = pl.Series(paths, dtype=pl.String).str.extract_groups(pattern)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        why = (str(error).strip().splitlines() or [""])[-1].removeprefix("error: ")
+        raise SettingError(
+            f"`patient` has the pattern {pattern!r:.200}, which is no regular expression "
+            f"({why:.200}); look-around and backreferences cannot be used"
+        ) from None
+    groups = found.struct.fields
+    if len(groups) != 1:
+        raise SettingError(
+            f"`patient` has the pattern {pattern!r:.200} with {len(groups)} groups; put "
+            "parentheses around the patient, such as pattern:(P[0-9]+)_"
+        )
+    return found.struct.field(groups[0]).fill_null("").to_list()
+
+
+class FoundRecording(NamedTuple):
     """One recording as a file holds it, before it is cut."""
 
     entry: Entry  # without a patient
     seconds: float | None  # None where only reading tells
     patient: str | None  # where the file's table of contents names one
-    stretches: bool  # whether parts of it in time can be read alone
+    can_be_cut: bool  # whether parts of it in time can be read alone
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class FolderFiles(NamedTuple):
     """All recordings of a source."""
 
-    units: tuple[Unit, ...]
-    lost: tuple[Quarantined, ...]
+    recordings: list[FoundRecording]
+    lost: list[Quarantined]
     counts: dict[str, int]  # files by format; others under `NO_RECORDING` and `BELONGS`
-    notices: tuple[str, ...]
+    notices: list[str]
     others: Others
 
 
 def find_files(
     source: Source, *, besides: Collection[str], options: ReadOptions, durations: bool
-) -> Files:
+) -> FolderFiles:
     """The recordings of a source, recognized by content, and what its other files are.
 
     Args:
@@ -61,7 +234,7 @@ def find_files(
         lost.append(Quarantined(stem(name), "unreadable", f"{name} has no header beside it"))
         counts[own.name] += 1
     ids = _ids(found)
-    units: list[Unit] = []
+    recordings: list[FoundRecording] = []
     left_out = 0
     apart = parts_apart([Found(name, own, name, source) for name, own in found.items()], options)
     for name, own in found.items():
@@ -69,39 +242,30 @@ def find_files(
         if isinstance(known, UnusableError) and known.reason == "exceeds limits":
             lost.append(Quarantined(ids[name], known.reason, known.detail))
             continue
-        if known is None:
-            known = _parts(source, name, own, options, durations=durations)
+        if known is None and (
+            own.may_hold_several or durations or _size(source, name, own) >= _SMALL
+        ):  # small files that hold one recording are not looked into
+            try:
+                known = own.parts(source, name, options)
+            except UnusableError:  # reading it tells why
+                known = None
         parts = (Part(),) if isinstance(known, ClocsError) else known or (Part(),)
         kept = [one for one in parts if one.seconds is None or one.seconds >= _SHORTEST_PART]
         left_out += len(parts) - len(kept or parts)
-        units += _units(ids[name], name, own, kept or parts)
+        for part in kept or parts:
+            info = {"format": own.name} | ({"part": part.name} if part.name else {})
+            several = part.name and len(kept or parts) > 1
+            entry = Entry(f"{ids[name]}#{part.name}" if several else ids[name], "", name, info)
+            recordings.append(
+                FoundRecording(entry, part.seconds, part.patient, own.reads_stretches)
+            )
     notices = []
     if left_out:
         notices.append(
             f"{left_out:,} parts of files are shorter than {_SHORTEST_PART:g} s, such as median "
             "beats, and are left out"
         )
-    return Files(tuple(units), tuple(lost), dict(counts), tuple(notices), others)
-
-
-def _units(name: str, path: str, own: FileFormat, parts: Sequence[Part]) -> Iterator[Unit]:
-    for part in parts:
-        info = {"format": own.name} | ({"part": part.name} if part.name else {})
-        whole = f"{name}#{part.name}" if part.name and len(parts) > 1 else name
-        entry = Entry(whole, "", path, info)
-        yield Unit(entry, part.seconds, part.patient, own.reads_stretches)
-
-
-def _parts(
-    source: Source, name: str, own: FileFormat, options: ReadOptions, *, durations: bool
-) -> Sequence[Part]:
-    """The recordings of a file; small files that hold one are not looked into."""
-    if not (own.may_hold_several or durations or _size(source, name, own) >= _SMALL):
-        return (Part(),)
-    try:
-        return own.parts(source, name, options) or (Part(),)
-    except UnusableError:  # reading it tells why
-        return (Part(),)
+    return FolderFiles(recordings, lost, dict(counts), notices, others)
 
 
 def _size(source: Source, name: str, own: FileFormat) -> float:
@@ -117,7 +281,7 @@ def _ids(names: Iterable[str]) -> dict[str, str]:
     """IDs by path: file names where they are unique, else as much of the path as is needed."""
     ids: dict[str, str] = {}
     left = list(names)
-    for shorten in (stem, _without_suffix, str):
+    for shorten in (stem, lambda path: path[: path.rfind("/") + 1] + stem(path), str):
         counts = Counter(map(shorten, left))
         taken = set(ids.values())
         ids |= {
@@ -129,5 +293,96 @@ def _ids(names: Iterable[str]) -> dict[str, str]:
     return ids
 
 
-def _without_suffix(path: str) -> str:
-    return path[: path.rfind("/") + 1] + stem(path)
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a recording in time; all of it where `stop` is None."""
+
+    entry: Entry  # of the whole recording
+    start: float  # in seconds
+    stop: float | None
+    patient: str
+
+    @property
+    def seconds(self) -> float:
+        return math.nan if self.stop is None else self.stop - self.start
+
+
+def hours_of(entry: Entry, seconds: float | None, patient: str, *, cut: bool) -> Iterator[Stretch]:
+    """The hours of a recording, or all of it where its duration is unknown or it is not cut."""
+    if seconds is None or not cut or seconds <= HOUR:
+        yield Stretch(entry, 0.0, seconds, patient)
+        return
+    for number in range(math.ceil(seconds / HOUR)):
+        yield Stretch(entry, number * HOUR, min((number + 1) * HOUR, seconds), patient)
+
+
+def capped(stretches: Iterable[Stretch], cap_minutes: float) -> list[Stretch]:
+    """At most so many minutes of each patient.
+
+    What is kept is spread evenly over a patient's time: the first minutes of each stretch, or,
+    where those would be less than a minute, a minute of every so many. Of a recording whose
+    duration only reading tells, the first minutes are kept.
+    """
+    of_patient: defaultdict[str, list[Stretch]] = defaultdict(list)
+    for one in stretches:
+        of_patient[one.patient].append(one)
+    most = 60 * cap_minutes
+    kept: list[Stretch] = []
+    for own in of_patient.values():
+        timed = [one for one in own if one.stop is not None]
+        fits = sum(one.seconds for one in timed) <= most
+        kept += timed if fits else _spread(timed, most)
+        kept += [replace(one, stop=most) for one in own if one.stop is None]
+    return kept
+
+
+def _spread(own: Sequence[Stretch], most: float) -> list[Stretch]:
+    """So many seconds of these stretches, whose durations are known."""
+    share = most / sum(one.seconds for one in own)
+    count = min(len(own), max(1, int(most // _SHORTEST_KEPT)))
+    if share * min(one.seconds for one in own) >= _SHORTEST_KEPT:
+        chosen = [(one, share * one.seconds) for one in own]
+    else:
+        places = [round(i * (len(own) - 1) / max(1, count - 1)) for i in range(count)]
+        chosen = [(own[place], most / count) for place in dict.fromkeys(places)]
+    return [
+        replace(one, stop=min(one.start + length, one.stop or math.inf)) for one, length in chosen
+    ]
+
+
+def entry_of(stretch: Stretch, seconds: float | None) -> Entry:
+    """The entry of a stretch; that of the whole recording where it is all of it."""
+    whole = stretch.entry
+    if stretch.stop is None or (stretch.start == 0 and stretch.stop == seconds):
+        return replace(whole, patient=stretch.patient)
+    info = {**whole.info, "start": repr(stretch.start), "stop": repr(stretch.stop), "of": whole.id}
+    name = whole.id
+    if seconds is not None and seconds > HOUR:
+        at = round(stretch.start)
+        name = f"{name}@{at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}"
+    return replace(whole, id=name, patient=stretch.patient, info=info)
+
+
+def stretch_of(recording: Recording, start: float, stop: float | None) -> Recording:
+    """The part of a recording between two moments in seconds, with its episodes and gaps."""
+    first, last = round(start * recording.rate), recording.samples
+    if stop is not None:
+        last = min(round(stop * recording.rate), last)
+    if first == 0 and last == recording.samples:
+        return recording
+    cut = replace(recording, digital=recording.digital[:, first:last], episodes=(), gaps=())
+    gaps = (
+        Gap(max(gap.start, first) - first, min(gap.stop, last) - first, gap.lead)
+        for gap in recording.gaps
+        if gap.start < last and gap.stop > first
+    )
+    return replace(cut, gaps=tuple(gaps), episodes=episodes_within(recording.episodes, first, last))
+
+
+def episodes_within(episodes: Sequence[Episode], first: int, last: int) -> tuple[Episode, ...]:
+    """What lies of these episodes between two samples, counted from the first."""
+    return tuple(
+        replace(one, start=max(one.start, first) - first, stop=min(one.stop, last) - first)
+        for one in episodes
+        if one.start < last and one.stop > first
+    )

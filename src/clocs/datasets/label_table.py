@@ -1,4 +1,4 @@
-"""Tables of labels: which column names the recording, which are classes, and what else they say."""
+"""Tables of a folder: which column names the recordings, which are classes, and what else."""
 
 from __future__ import annotations
 
@@ -6,27 +6,36 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
-from clocs.datasets import checks
-from clocs.datasets.label_values import (
+from clocs.datasets.base import Entry, parse_sex
+from clocs.datasets.folder_files import FolderOptions, PatientRule
+from clocs.datasets.table_files import (
     age_of,
     are_measured,
     are_yes_or_no,
     dates_of,
+    find_table,
     is_nothing,
     is_yes,
     numbers_of,
     numbers_with_commas,
+    read_table,
     split_labels,
 )
-from clocs.datasets.recording_names import Names
 from clocs.errors import SettingError, first_of
+from clocs.formats.addresses import last_name
+from clocs.formats.read import known_suffixes
+from clocs.formats.source import Source
 
 Columns = Mapping[str, Sequence[str]]
+# Numbers of the recordings that a text names, none where it names none or is unclear.
+Finder = Callable[[str], Sequence[int]]
 
+NO_TABLE = ("header", "annotations", "none")  # instead of a table of labels
 _SAMPLED = 2000  # rows that tell which column names the recordings
 _THRESHOLD = re.compile(r"(.+?)\s*(<=|>=|<|>)\s*([^<>=]+)")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -46,6 +55,137 @@ _LABELS = (
     *("label", "labels", "class", "classes", "diagnosis", "diagnoses", "rhythm", "dx", "target"),
     *("scpcodes", "statements"),
 )
+
+
+class Labeled(NamedTuple):
+    """What a table says about recordings.
+
+    Attributes:
+        info: By the recording's number: labels (a JSON list), patient, age, sex, taken, fold.
+        unmatched: IDs of rows without a recording.
+        notices: What the user should know.
+    """
+
+    info: Mapping[int, Mapping[str, str]]
+    unmatched: Sequence[str] = ()
+    notices: Sequence[str] = ()
+
+
+class NoIdsError(SettingError):
+    """No column of a table names recordings."""
+
+
+class FolderTables:
+    """The tables that the options name, read.
+
+    Attributes:
+        name: Of the table of labels; '' where there is none.
+        inside: Names of those that are in the source.
+        contents: Of all, for the fingerprint.
+        codes: Names of labels by code, where a table has them.
+    """
+
+    def __init__(self, source: Source, options: FolderOptions) -> None:
+        self._options = options
+        self.name = ""
+        self.inside: set[str] = set()
+        self.contents: list[bytes] = []
+        self.codes: dict[str, str] | None = None
+        if options.labels is not None and options.labels.partition(":")[0] not in NO_TABLE:
+            self.name = last_name(options.labels)
+            self._table = self._read(source, options.labels, "labels")
+        if options.codes is not None:
+            columns = read_table(self._read(source, options.codes, "codes"), name=options.codes)
+            self.codes = read_codes(columns, column=options.code_names, name=options.codes)
+
+    def _read(self, source: Source, given: str, option: str) -> bytes:
+        inside, data = find_table(source, given, option=option)
+        self.inside |= {inside} - {""}
+        self.contents.append(data)
+        return data
+
+    def match(
+        self, entries: Sequence[Entry], patients: Sequence[str], rule: PatientRule
+    ) -> Labeled:
+        """What the table says about each entry, or else about each patient."""
+        if not self.name:
+            if rule.column is not None:
+                raise SettingError(
+                    f"`patient` names the column {rule.column} of a table; give it as `labels`"
+                )
+            return Labeled({})
+        try:
+            found = self._matched(recording_finder(entries, known_suffixes()), rule)
+            if found.info:
+                return found
+        except NoIdsError:
+            if not any(patients):
+                raise
+            return self._matched(patient_finder(patients), rule)
+        by_patient = self._matched(patient_finder(patients), rule)
+        return by_patient if by_patient.info else found
+
+    def _matched(self, find: Finder, rule: PatientRule) -> Labeled:
+        table = read_table(self._table, name=self.name, is_id=lambda text: bool(find(text)))
+        return label_recordings(
+            table, find, self._options, rule.column, codes=self.codes, name=self.name
+        )
+
+
+def patient_finder(patients: Iterable[str]) -> Finder:
+    """Finds the recordings of the patient that a text names."""
+    numbers: dict[str, list[int]] = {}
+    for number, patient in enumerate(patients):
+        if patient:
+            numbers.setdefault(patient.strip().casefold(), []).append(number)
+    return lambda text: numbers.get(text.strip().casefold(), ())
+
+
+def recording_finder(entries: Iterable[Entry], suffixes: tuple[str, ...]) -> Finder:
+    """Finds recordings by what people write: paths, file names, IDs without zeros.
+
+    Folder, suffix, case and leading zeros do not matter. A text that fits files of several names is
+    none of them. Recordings of one file are found together by the file's name, and one by one by
+    their own.
+    """
+    files: dict[str, list[int]] = {}
+    names: dict[str, Sequence[int]] = {}
+    digits: dict[str, Sequence[int]] = {}
+
+    def add(table: dict[str, Sequence[int]], name: str, numbers: Sequence[int]) -> None:
+        if table.setdefault(name, numbers) != numbers:
+            table[name] = ()  # ambiguous
+
+    def bare(name: str) -> str:
+        return next((name.removesuffix(one) for one in suffixes if name.endswith(one)), name)
+
+    def tails(path: str) -> Iterator[str]:
+        """The path, then ever less of its folders, each with and without its suffix."""
+        tail = path.casefold().removeprefix("./").strip("/")
+        while tail:
+            yield from dict.fromkeys((tail, bare(tail)))
+            tail = tail.partition("/")[2]
+
+    every = list(entries)
+    for number, entry in enumerate(every):
+        files.setdefault(entry.path, []).append(number)
+    for path, numbers in files.items():
+        for name in tails(path):
+            add(names, name, numbers)
+        short = bare(path.rpartition("/")[2].casefold())
+        if short.isdigit():
+            add(digits, short.lstrip("0"), numbers)
+        for number in numbers:
+            if part := every[number].info.get("part", ""):
+                for name in (f"{path}#{part}", every[number].id, part):
+                    add(names, name.casefold(), [number])
+
+    def find(text: str) -> Sequence[int]:
+        written = text.strip()
+        found = next((names[t] for t in tails(written.replace("\\", "/")) if names.get(t)), ())
+        return found or digits.get(written.lstrip("0"), ())
+
+    return find
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,42 +220,11 @@ class Threshold:
         )
 
 
-class NoIdsError(SettingError):
-    """No column of a table names recordings."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableOptions:
-    """What the user says about a table; see `clocs.datasets.folder`."""
-
-    id_column: str | None = None
-    label_columns: tuple[str, ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    patient_column: str | None = None
-    split_column: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Labeled:
-    """What a table says about recordings.
-
-    Attributes:
-        info: By the recording's number: labels (a JSON list), patient, age, sex, taken, fold.
-        unmatched: IDs of rows without a recording.
-        roles: The columns that were used, by what they are.
-        notices: What the user should know.
-    """
-
-    info: Mapping[int, Mapping[str, str]]
-    unmatched: tuple[str, ...]
-    roles: Mapping[str, str]
-    notices: tuple[str, ...]
-
-
 def label_recordings(
     table: Columns,
-    names: Names,
-    options: TableOptions,
+    find: Finder,
+    options: FolderOptions,
+    patient_column: str | None = None,
     *,
     codes: Mapping[str, str] | None = None,
     name: str,
@@ -124,8 +233,9 @@ def label_recordings(
 
     Args:
         table: Columns of text.
-        names: Of all recordings.
+        find: Finds recordings.
         options: What the user says about the columns.
+        patient_column: The column of patients, where the user names one.
         codes: Names of labels, '' for those to leave out; others keep theirs.
         name: Of the table, for messages.
 
@@ -133,10 +243,11 @@ def label_recordings(
         NoIdsError: No column names recordings.
         SettingError: A column is missing, or none is clearly a label.
     """
-    roles = _roles(table, options, name)
+    roles = _roles(table, options, patient_column, name)
     others = {column for role, column in roles.items() if role != "patient"}
-    ids = _id_columns(table, names, options, taken=others, name=name)
-    classes, measured = _label_columns(table, options, taken={*ids, *roles.values()}, name=name)
+    ids = _id_columns(table, find, options.id_column, taken=others, name=name)
+    given = options.label_columns or ()
+    classes, measured = _label_columns(table, given, taken={*ids, *roles.values()}, name=name)
     of_rows, notices = _labels_of_rows(table, classes, codes)
     notices += measured
     dates = dates_of(table[roles["date"]]) if "date" in roles else []
@@ -146,7 +257,7 @@ def label_recordings(
     several: set[int] = set()
     for row, cells in enumerate(zip(*(table[column] for column in ids), strict=True)):
         written = [cell for cell in cells if not is_nothing(cell)]
-        found = {number for cell in written for number in names.find(cell)}
+        found = {number for cell in written for number in find(cell)}
         if not found and written:
             unmatched.append(written[0])
         for number in found:
@@ -163,11 +274,15 @@ def label_recordings(
             f"{len(several):,} recordings have several rows in {name}; their labels are combined, "
             "and the first row tells the rest"
         )
-    notices += _numbers_for_sex(table, roles, name)
+    sexes = [text for text in table[roles["sex"]] if text] if "sex" in roles else []
+    if sexes and not any(map(parse_sex, sexes)):
+        notices.append(
+            f"the column {roles['sex']} of {name} holds {sexes[0]!r:.20} and others, which do not "
+            "say who is male or female; write male and female into it"
+        )
     if dates and not any(dates):
         notices.append(f"no date in the column {roles['date']} of {name} could be understood")
-    used = {"id": ", ".join(ids), **roles, "labels": ", ".join(map(str, classes))}
-    return Labeled(facts, tuple(unmatched), used, tuple(notices))
+    return Labeled(facts, tuple(unmatched), tuple(notices))
 
 
 def _facts_of_row(
@@ -182,20 +297,10 @@ def _facts_of_row(
             age = age_of(text)
             text = "" if age is None else f"{age:g}"
         elif role == "sex":
-            text = checks.parse_sex(text) or ""
+            text = parse_sex(text) or ""
         if not is_nothing(text):
             found["taken" if role == "date" else role] = text
     return found
-
-
-def _numbers_for_sex(table: Columns, roles: Mapping[str, str], name: str) -> list[str]:
-    values = [text for text in table[roles["sex"]] if text] if "sex" in roles else []
-    if values and not any(checks.parse_sex(text) for text in values):
-        return [
-            f"the column {roles['sex']} of {name} holds {values[0]!r:.20} and others, which do not "
-            "say who is male or female; write male and female into it"
-        ]
-    return []
 
 
 def _simple(column: str) -> str:
@@ -218,37 +323,50 @@ def _listed(table: Iterable[str]) -> str:
     return first_of(list(table), 12)
 
 
-def _roles(table: Columns, options: TableOptions, name: str) -> dict[str, str]:
-    unknown = ", ".join(role for role in options.columns if role not in ROLES)
+def _roles(
+    table: Columns, options: FolderOptions, patient_column: str | None, name: str
+) -> dict[str, str]:
+    columns = options.columns or {}
+    unknown = ", ".join(role for role in columns if role not in ROLES)
     if unknown:
         raise SettingError(f"`columns` names {unknown}; it may name {', '.join(ROLES)}")
-    roles: dict[str, str] = {}
-    simple = {column: _simple(column) for column in table}
-    for role, usual in ROLES.items():
-        given = options.columns.get(role)
-        if given is not None:
-            roles[role] = _existing(table, given, option="columns", name=name)
-            continue
-        found = [column for word in usual for column in table if simple[column] == word]
-        found = [one for one in found if one not in (options.id_column, *options.label_columns)]
-        if found:
-            roles[role] = found[0]
-    if options.patient_column is not None:
-        roles["patient"] = _existing(table, options.patient_column, option="patient", name=name)
+    named = {role: (column, "columns") for role, column in columns.items()}
+    if patient_column is not None:
+        named["patient"] = (patient_column, "patient")
     if options.split_column is not None:
-        roles["fold"] = _existing(table, options.split_column, option="split_column", name=name)
+        named["fold"] = (options.split_column, "split_column")
+    taken = (options.id_column, *(options.label_columns or ()))
+    free = {column: _simple(column) for column in table if column not in taken}
+    roles: dict[str, str] = {}
+    for role, usual in ROLES.items():
+        found = [column for word in usual for column, simple in free.items() if simple == word]
+        if role in named:
+            column, option = named[role]
+            roles[role] = _existing(table, column, option=option, name=name)
+        elif found:
+            roles[role] = found[0]
     return roles
 
 
 def _id_columns(
-    table: Columns, names: Names, options: TableOptions, *, taken: set[str], name: str
+    table: Columns, find: Finder, given: str | None, *, taken: Collection[str], name: str
 ) -> list[str]:
-    """The column that names most recordings, and others that name further ones."""
-    if options.id_column is not None:
-        return [_existing(table, options.id_column, option="id_column", name=name)]
+    """The column that names most recordings, and others that name further ones.
+
+    Columns that are `taken` name none: an age may happen to be a file's number.
+    """
+    if given is not None:
+        return [_existing(table, given, option="id_column", name=name)]
     step = max(1, len(next(iter(table.values()), ())) // _SAMPLED)
-    matched = _matched(table, names, taken, step) or _matched(table, names, taken, 1)
-    if not matched:
+    matched: dict[str, set[int]] = {}
+    for every in (step, 1):  # a sample of rows, then all of them
+        for column, values in table.items():
+            found = {n for text in set(values[::every]) for n in find(text)}
+            if found and column not in taken:
+                matched[column] = found
+        if matched:
+            break
+    else:
         raise NoIdsError(
             f"no column of {name} ({_listed(table)}) names the recordings; give the column with "
             "their file names as `id_column`"
@@ -263,29 +381,14 @@ def _id_columns(
     return chosen
 
 
-def _matched(
-    table: Columns, names: Names, taken: Collection[str], step: int
-) -> dict[str, set[int]]:
-    """The recordings that each column names, in every so many rows; without those of none.
-
-    Columns that are `taken` name none: an age may happen to be a file's number.
-    """
-    matched = {
-        column: {number for text in set(values[::step]) for number in names.find(text)}
-        for column, values in table.items()
-        if column not in taken
-    }
-    return {column: found for column, found in matched.items() if found}
-
-
 def _label_columns(
-    table: Columns, options: TableOptions, *, taken: Collection[str], name: str
+    table: Columns, given: Sequence[str], *, taken: Collection[str], name: str
 ) -> tuple[Sequence[str | Threshold], list[str]]:
     """The columns of labels, and notices on columns that could be some."""
-    if options.label_columns == ("none",):
+    if tuple(given) == ("none",):
         return [], []
-    if options.label_columns:
-        return [_named_column(table, one, name) for one in options.label_columns], []
+    if given:
+        return [_named_column(table, one, name) for one in given], []
     left = [column for column in table if column not in taken and any(table[column])]
     measured = {column: n for column in left if (n := are_measured(table[column]))}
     left = [column for column in left if column not in measured]
@@ -343,7 +446,9 @@ def _labels_of_rows(
             continue
         parsed = {text: split_labels(text) for text in set(values)}
         decimal = numbers_with_commas(values)
-        parsed |= {text: (one,) for text, one in decimal.items() if not _are_codes(text, codes)}
+        for text, number in decimal.items():
+            if codes is None or not all(one in codes for one in parsed[text]):
+                parsed[text] = (number,)
         if decimal:
             text = next(iter(decimal))
             notices.append(
@@ -352,10 +457,15 @@ def _labels_of_rows(
             )
         for row, text in zip(rows, values, strict=True):
             row.extend(parsed[text])
-    named, unnamed = named_by(codes, rows)
-    if unnamed:
-        words = ", ".join(sorted(unnamed)[:5])
-        notices.append(f"{len(unnamed):,} codes have no name in `codes` and keep theirs: {words}")
+    named = [tuple(row) for row in rows]
+    if codes is not None:
+        if unnamed := {one for row in rows for one in row} - codes.keys():
+            words = ", ".join(sorted(unnamed)[:5])
+            notices.append(
+                f"{len(unnamed):,} codes have no name in `codes` and keep theirs: {words}"
+            )
+        called = ([codes.get(one, one) for one in row] for row in rows)
+        named = [tuple(dict.fromkeys(one for one in row if one)) for row in called]
     for column in columns:
         if isinstance(column, Threshold):
             values = table[column.column]
@@ -363,22 +473,6 @@ def _labels_of_rows(
             named = [(*row, *more) for row, more in zip(named, found, strict=True)]
             notices.append(column.notice(values, found))
     return named, notices
-
-
-def _are_codes(text: str, codes: Mapping[str, str] | None) -> bool:
-    return codes is not None and all(one in codes for one in split_labels(text))
-
-
-def named_by(
-    codes: Mapping[str, str] | None, rows: Iterable[Sequence[str]]
-) -> tuple[list[tuple[str, ...]], set[str]]:
-    """Labels by their names, and codes without one."""
-    if codes is None:
-        return [tuple(row) for row in rows], set()
-    rows = list(rows)
-    unnamed = {one for row in rows for one in row} - codes.keys()
-    named = [(codes.get(one, one) for one in row) for row in rows]
-    return [tuple(dict.fromkeys(one for one in row if one)) for row in named], unnamed
 
 
 def read_codes(table: Columns, *, column: str | None, name: str) -> dict[str, str]:

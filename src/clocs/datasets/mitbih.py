@@ -6,19 +6,18 @@ WFDB records 100 to 234 with their reference annotations (`.atr`): rhythms, or c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from clocs.datasets import checks, listing
+from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import Annotations, read_annotations, read_wfdb
 from clocs.formats.wfdb_header import parse_header
 from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording
-from clocs.registry import Option
 
 RHYTHMS: Final = (
     *("N", "AB", "AFIB", "AFL", "B", "BII", "IVR", "NOD", "P", "PREX", "SBR", "SVTA", "T"),
@@ -43,12 +42,6 @@ VALIDATION: Final = frozenset({"124", "205", "207", "220", "223"})  # of DS1; ou
 _PATIENTS = {"202": "201"}  # all other records are of one patient each
 _NAME = re.compile(r"[12]\d\d")
 _PERSON = re.compile(r"(-?\d+)\s+([MF])\b\s*(.*)")
-LABEL_SET = Option(
-    "label_set",
-    "rhythm",
-    f"Labels: rhythm ({len(RHYTHMS)}), or beats ({len(BEATS)} classes of AAMI)",
-    choices=tuple(_LABEL_SETS),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +54,11 @@ class MITBIH(PublishedDataset):
             frame, with the most severe class of its beats (V, F, S, Q, then N).
     """
 
-    label_set: str = "rhythm"
+    label_set: str = base.option(
+        "rhythm",
+        f"Labels: rhythm ({len(RHYTHMS)}), or beats ({len(BEATS)} classes of AAMI)",
+        choices=tuple(_LABEL_SETS),
+    )
 
     name = "mitbih"
     frame = FrameSpec(2500 / 360, 2500)
@@ -69,33 +66,21 @@ class MITBIH(PublishedDataset):
     skip_flat = True
     keep_unlabeled = True
 
-    def __post_init__(self) -> None:
-        LABEL_SET.checked(self.label_set)
-
     @property
     def labels(self) -> tuple[str, ...]:
         return _LABEL_SETS[self.label_set]
 
-    @property
-    def settings(self) -> Mapping[str, str]:
-        return {"label_set": self.label_set}
-
     def list(self) -> Listing:
         headers = _headers(self.source)
-        listing.require(
-            self.source,
-            dataset=self.name,
-            found=len(headers),
-            looked_for="100.hea to 234.hea with .dat and .atr",
-        )
+        self.require(len(headers), "100.hea to 234.hea with .dat and .atr")
         entries = [
             Entry(name, _PATIENTS.get(name, name), path) for path in headers if (name := stem(path))
         ]
-        return listing.complete(entries, fingerprint=self.source.fingerprint)
+        return base.complete_listing(entries, fingerprint=self.source.fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
-        checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         notes = read_annotations(self.source, entry.path, "atr")
         rhythm = self.label_set == "rhythm"
         header = parse_header(self.source.read(entry.path, MAX_HEADER_BYTES), name=entry.path)
@@ -108,7 +93,7 @@ class MITBIH(PublishedDataset):
             episodes=notes.rhythms if rhythm else self._beats(notes, recording),
             age=age,
             sex=sex,
-            extra=checks.header_extra(recording) | {k: v for k, v in extra.items() if v},
+            extra=base.header_extra(recording) | {k: v for k, v in extra.items() if v},
             fold=_fold(entry.patient),
         )
 
@@ -137,7 +122,7 @@ def _person(comments: Sequence[str]) -> tuple[float | None, str | None, dict[str
         return None, None, {"notes": " ".join(comments)}
     facts = {"medication": comments[1] if len(comments) > 1 else "", "tape": match[3]}
     facts["notes"] = " ".join(comments[2:])
-    return checks.parse_age(match[1]), checks.parse_sex(match[2]), facts
+    return base.parse_age(match[1]), base.parse_sex(match[2]), facts
 
 
 def _fold(patient: str) -> str | None:
@@ -151,13 +136,13 @@ def _fold(patient: str) -> str | None:
 
 def _headers(source: Source) -> list[str]:
     """Headers of the records; the folder `x_mitdb` has others, of other lengths."""
-    return [name for name in listing.with_suffix(source, ".hea") if _NAME.fullmatch(stem(name))]
+    return [name for name in base.with_suffix(source, ".hea") if _NAME.fullmatch(stem(name))]
 
 
 def _recognize(source: Source) -> bool:
     if not _headers(source):
         return False
-    return any(len(one.signals) == 2 and one.rate == 360 for one in listing.first_headers(source))
+    return any(len(one.signals) == 2 and one.rate == 360 for one in base.first_headers(source))
 
 
-MIT_BIH = DatasetRow("mitbih", MITBIH, _recognize, options=(LABEL_SET,))
+MIT_BIH = DatasetRow("mitbih", MITBIH, _recognize, options=base.options_of(MITBIH))

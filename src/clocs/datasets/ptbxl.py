@@ -10,18 +10,17 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from clocs.datasets import checks, listing
+from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset, Quarantined
 from clocs.datasets.label_names import DIAGNOSTIC, LABEL_SETS, statement_label
 from clocs.errors import SettingError, SourceError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
-from clocs.registry import Option
 
 TABLE = "ptbxl_database.csv"
 OLDEST = 300.0  # the age that stands for more than 89 years, from version 1.0.2 on
@@ -30,22 +29,6 @@ _FILES = ("filename_lr", "filename_hr")
 _SUFFIX = {500.0: "_hr.hea", 100.0: "_lr.hea"}
 _SEXES = {"0": "male", "1": "female"}
 _STATEMENT = re.compile(r"'([^']*)' *: *([0-9.]+)")
-OPTIONS = (
-    Option("rate", 500.0, "Sampling rate in Hz of the files to read: 500 or 100", minimum=1),
-    Option(
-        "label_set",
-        "superclass",
-        "Labels: " + ", ".join(f"{name} ({len(of)})" for name, of in LABEL_SETS.items()),
-        choices=tuple(LABEL_SETS),
-    ),
-    Option(
-        "likelihood",
-        0.0,
-        "Least likelihood in % of a diagnostic statement that counts; at 0 all count",
-        minimum=0,
-        maximum=100,
-    ),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +43,20 @@ class PTBXL(PublishedDataset):
             rhythm have none and always count.
     """
 
-    rate: float = 500.0
-    label_set: str = "superclass"
-    likelihood: float = 0.0
+    rate: float = base.option(
+        500.0, "Sampling rate in Hz of the files to read: 500 or 100", minimum=1
+    )
+    label_set: str = base.option(
+        "superclass",
+        "Labels: " + ", ".join(f"{name} ({len(of)})" for name, of in LABEL_SETS.items()),
+        choices=tuple(LABEL_SETS),
+    )
+    likelihood: float = base.option(
+        0.0,
+        "Least likelihood in % of a diagnostic statement that counts; at 0 all count",
+        minimum=0,
+        maximum=100,
+    )
 
     name = "ptbxl"
     multilabel = True
@@ -71,8 +65,7 @@ class PTBXL(PublishedDataset):
     segment_frame = FrameSpec(5.0, 2500)
 
     def __post_init__(self) -> None:
-        for option in OPTIONS:
-            option.checked(getattr(self, option.name))
+        super().__post_init__()
         if self.rate not in _SUFFIX:
             raise SettingError(f"`rate` must be 500 or 100 for ptbxl, not {self.rate:g}")
 
@@ -80,25 +73,17 @@ class PTBXL(PublishedDataset):
     def labels(self) -> tuple[str, ...]:
         return LABEL_SETS[self.label_set]
 
-    @property
-    def settings(self) -> Mapping[str, str]:
-        return {option.name: str(getattr(self, option.name)) for option in OPTIONS}
-
     def list(self) -> Listing:
-        headers = listing.with_suffix(self.source, _SUFFIX[self.rate])
-        listing.require(
-            self.source,
-            dataset=self.name,
-            found=len(listing.with_suffix(self.source, tuple(_SUFFIX.values()))),
-            looked_for=f"{TABLE} with *_hr.hea or *_lr.hea",
-        )
+        headers = base.with_suffix(self.source, _SUFFIX[self.rate])
+        every = base.with_suffix(self.source, tuple(_SUFFIX.values()))
+        self.require(len(every), f"{TABLE} with *_hr.hea or *_lr.hea")
         if not headers:
             other = next(rate for rate in _SUFFIX if rate != self.rate)
             raise SourceError(
                 f"{self.source.path} has no records of {self.rate:g} Hz, but of {other:g} Hz; "
                 f"give `rate={other:g}`, or the whole dataset"
             )
-        tables = listing.tables(self.source, TABLE)
+        tables = base.label_tables(self.source, TABLE)
         if not tables:
             raise SourceError(
                 f"{self.source.path} has no {TABLE}, which holds patients and labels; "
@@ -113,16 +98,16 @@ class PTBXL(PublishedDataset):
             else:
                 detail = f"{path} has no row in {TABLE}, so its patient is unknown"
                 lost.append(Quarantined(name, "no label", detail))
-        fingerprint = listing.fingerprint(self.source, tables)
-        return listing.complete(entries, lost, rows=rows, fingerprint=fingerprint)
+        fingerprint = base.fingerprint_of(self.source, tables)
+        return base.complete_listing(entries, lost, rows=rows, fingerprint=fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
-        checks.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         row = dict(entry.info)
         own = {name: row.pop(name) for name in (*_NEEDED, *_FILES) if name in row}
-        extra = {**checks.header_extra(recording), **row, "scp_codes": own["scp_codes"]}
-        age = checks.parse_age(own["age"])
+        extra = {**base.header_extra(recording), **row, "scp_codes": own["scp_codes"]}
+        age = base.parse_age(own["age"])
         if age is not None and age >= OLDEST:
             age, extra["age"] = 90.0, "90 or more"
         return replace(
@@ -188,4 +173,4 @@ def _recognize(source: Source) -> bool:
     return any(re.fullmatch(r"ptbxl_database\.csv|\d{5}_[hl]r\.hea", name) for name in names)
 
 
-PTB_XL = DatasetRow("ptbxl", PTBXL, _recognize, options=OPTIONS)
+PTB_XL = DatasetRow("ptbxl", PTBXL, _recognize, options=base.options_of(PTBXL))

@@ -7,8 +7,7 @@ from typing import Any
 
 from clocs.datasets.cardiology import Cardiology
 from clocs.datasets.chapman import Chapman
-from clocs.datasets.physionet2017 import PhysioNet2017
-from clocs.datasets.physionet2020 import PhysioNet2020
+from clocs.datasets.physionet import PhysioNet2017, PhysioNet2020
 from clocs.datasets.synthetic import Synthetic
 from clocs.experiments import paper
 from clocs.experiments.data import leads_for

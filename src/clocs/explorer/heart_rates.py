@@ -33,8 +33,8 @@ from clocs.errors import BusyError, ClocsError, StoreError
 from clocs.files import locked, private_cache
 from clocs.patients.heart_rate import heart_rate
 from clocs.sealed import ArrayFile
-from clocs.store.columns import recording_of
 from clocs.store.store import Store, open_store
+from clocs.store.table import recording_of
 from clocs.workers import limit_process, start_python
 
 _LOG = logging.getLogger("clocs.explorer")

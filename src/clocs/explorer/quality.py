@@ -10,8 +10,8 @@ import polars as pl
 
 from clocs.explorer.session import NotFoundError, Session, pseudonyms
 from clocs.recording import Gap, Recording
-from clocs.store.flat import flat_stretches
 from clocs.store.store import Store
+from clocs.store.table import flat_stretches
 from clocs.web.packing import pack
 
 SECONDS = 60.0  # drawn

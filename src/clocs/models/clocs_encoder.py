@@ -21,7 +21,7 @@ from clocs.patients.embed_files import RecordingOrError, embed_recordings
 from clocs.pretraining.pretrain import pretrain
 from clocs.recording import FrameSpec, with_derived
 from clocs.sealed import own_hash
-from clocs.store.from_arrays import from_arrays
+from clocs.store.prepare import from_arrays
 from clocs.training.card import HIGHEST_RATE
 from clocs.training.checkpoint import Checkpoint, as_checkpoint, load_checkpoint
 from clocs.training.ranks import pick_device

@@ -21,9 +21,9 @@ from clocs.models.occlusion import Occlusion
 from clocs.models.predict import predict_recordings
 from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
-from clocs.store.flat import flat_stretches
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import open_store
+from clocs.store.table import flat_stretches
 
 SHOWN = 10.0  # seconds that are explained of a longer recording
 LONGEST = 600.0  # seconds that can be explained at once

@@ -22,7 +22,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.datasets.checks import check_signal
+from clocs.datasets.base import check_signal
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.files import digest
 from clocs.formats.base import ReadOptions
@@ -45,7 +45,7 @@ from clocs.patients.encode import (
 from clocs.patients.reading import Reading, reading_of, readings_of_files
 from clocs.patients.rows import Level, check_level, file_row, rows_of_files
 from clocs.recording import DERIVED, FrameSpec, Recording, how_to_choose, leads_touched
-from clocs.store.flat import flat_stretches
+from clocs.store.table import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 from clocs.workers import group_runs, prefetch
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.datasets.checks import parse_age, parse_sex
+from clocs.datasets.base import parse_age, parse_sex
 from clocs.errors import SettingError
 from clocs.files import digest, replacing, writing
 from clocs.frames.splits import PARTS

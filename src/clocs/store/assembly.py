@@ -1,6 +1,6 @@
-"""Assembling a store from what workers read; see `prepare`.
+"""Assembling a store from what readers give; see `prepare`.
 
-This imports polars, so workers are forked before it is imported.
+This imports polars, so readers are forked before it is imported.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, said_by_kind
-from clocs.datasets.listing import without_repeats
+from clocs.datasets.base import (
+    Dataset,
+    Entry,
+    Listing,
+    Quarantined,
+    describe_faults,
+    without_repeats,
+)
 from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import LOCK, file_error, leftovers, locked, write_atomic
@@ -31,20 +37,22 @@ from clocs.formats.addresses import Address
 from clocs.formats.source import Source
 from clocs.recording import Filters
 from clocs.store import chunks
-from clocs.store.journal import PROGRESS, Done, Job, Journal, parquet, progress_of, remove_journal
-from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest
-from clocs.store.store import Store, open_store
-from clocs.store.store_files import (
+from clocs.store.journal import PROGRESS, Done, Journal, parquet, progress_of, remove_journal
+from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest, shard_of
+from clocs.store.readers import Readers, ReadResult
+from clocs.store.store import (
     QUARANTINE,
     QUARANTINE_SCHEMA,
     SIGNALS,
     TABLE,
     TABLE_SCHEMA,
     UNMATCHED,
+    Store,
     content_hash,
+    open_store,
 )
-from clocs.store.workers import ReadResult, Workers, read_all
 
+Progress = Callable[[int, int], None]
 _COMPRESSORS = 2
 _MAX_JOBS = 24  # chunks in memory that wait to be written
 
@@ -52,29 +60,44 @@ _MAX_JOBS = 24  # chunks in memory that wait to be written
 def assemble(
     dataset: Dataset,
     out: Path,
-    workers: Workers,
-    progress: Callable[[int, int], None] | None,
+    listing: Listing,
+    readers: Readers,
+    progress: Progress | None = None,
     filters: Filters | None = None,
+    *,
+    shard: tuple[int, int] | None = None,
 ) -> Store:
-    """Put together what the workers read, or return the store that is there already."""
+    """Put together what the readers read, or return the store that is there already.
+
+    Args:
+        dataset: What is read.
+        out: The store's folder.
+        listing: Of the dataset; its entries are let go on the way, being as large as the table.
+        readers: Of the dataset.
+        progress: Called with (recordings done, recordings in total).
+        filters: For the manifest.
+        shard: Its number and the number of all, where the store is a part of another. It may be
+            empty, all its patients must be its own, and the whole store gives notices.
+    """
     filters = filters or Filters()
-    _refuse_foreign(out)
-    listing = workers.list()
+    refuse_foreign(out)
     try:
         if (out / MANIFEST).is_file():
-            return _already(dataset, listing, out, filters)
+            return _existing(dataset, listing, out, filters)
         with locked(out):
             if (out / MANIFEST).is_file():  # made by another process since
-                return _already(dataset, listing, out, filters)
+                return _existing(dataset, listing, out, filters)
             entries, repeated = without_repeats(listing.entries)
             listing = replace(listing, entries=(), quarantined=(*listing.quarantined, *repeated))
-            _write(dataset, listing, entries, out, workers, progress, filters)
+            journal = _read_entries(dataset, listing, entries, out, readers, progress, shard)
+            _complete(dataset, listing, out, journal, filters, is_shard=shard is not None)
     except OSError as error:
         raise file_error(error, out, doing="written") from error
     return open_store(out)
 
 
-def _refuse_foreign(out: Path) -> None:
+def refuse_foreign(out: Path) -> None:
+    """StoreError where a folder holds something else than a store or the beginning of one."""
     if not out.exists() or (out / MANIFEST).is_file():
         return
     # A run killed while writing its very first file leaves that file's beginning.
@@ -85,7 +108,7 @@ def _refuse_foreign(out: Path) -> None:
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
 
-def _already(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store:
+def _existing(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store:
     store = open_store(out)
     if different := differences(store.manifest, dataset, listing.fingerprint, filters):
         raise StoreError(
@@ -113,25 +136,25 @@ def differences(made: Manifest, dataset: Dataset, fingerprint: str, filters: Fil
     return ", ".join(name for name, equal in same.items() if not equal)
 
 
-def _write(
+def _read_entries(
     dataset: Dataset,
     listing: Listing,
     entries: list[Entry],
     out: Path,
-    workers: Workers,
-    progress: Callable[[int, int], None] | None,
-    filters: Filters,
-) -> None:
-    """Read the entries, which are let go on the way: a listing is as large as the table."""
+    readers: Readers,
+    progress: Progress | None,
+    shard: tuple[int, int] | None,
+) -> Journal:
+    """Write samples and journal of all entries, which are taken out of the list."""
     total = len(entries)
-    job = Job(
-        format=FORMAT,
-        dataset=dataset.name,
-        settings=dict(dataset.settings),
-        fingerprint=listing.fingerprint,
-        entries=total,
-        chunk=chunks.CHUNK_SAMPLES,
-    )
+    job = {
+        "format": FORMAT,
+        "dataset": dataset.name,
+        "settings": dict(dataset.settings),
+        "fingerprint": listing.fingerprint,
+        "entries": total,
+        "chunk": chunks.CHUNK_SAMPLES,
+    }
     journal = Journal(out, job)
     (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
     report = progress or (lambda done, total: None)
@@ -140,15 +163,15 @@ def _write(
     del entries[:done]
     pseudonyms = getattr(dataset, "pseudonyms", Pseudonyms())
     with closing(_Writer(out, journal, pseudonyms)) as writer:
-        for batch in read_all(workers, _taken_out(entries)):
+        for batch in readers.read(_taken_out(entries)):
             for result in batch:
+                if shard is not None:
+                    _expect_own_patient(result, *shard)
                 writer.add(result)
             done += len(batch)
             report(done, total)
         writer.finish()
-    if not getattr(dataset, "may_be_empty", False):  # shards: once, when they are joined
-        check_source(dataset)
-    _complete(dataset, listing, out, journal, filters)
+    return journal
 
 
 def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
@@ -158,25 +181,40 @@ def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
         yield entries.pop()
 
 
+def _expect_own_patient(result: ReadResult, number: int, count: int) -> None:
+    if isinstance(result, Quarantined) or shard_of(result.row["patient"], count) == number:
+        return
+    raise StoreError(
+        f"the recording {result.row['id']} is of patient {result.row['patient']}, but was listed "
+        "with another, so its shard is unknown before reading; prepare without `shards`, or say in "
+        "the listing that reading tells (`patients_by_reading`)"
+    )
+
+
 def _complete(
     dataset: Dataset,
     listing: Listing,
     out: Path,
     journal: Journal,
     filters: Filters,
+    *,
+    is_shard: bool,
 ) -> None:
     """Turn a journal whose every entry is done into a store."""
-    table = journal.rows()
-    quarantined = [*listing.quarantined, *journal.quarantined()]
-    if table.is_empty() and not getattr(dataset, "may_be_empty", False):
-        _remove(out)
-        raise StoreError(
-            f"no recording of {dataset.name} is usable ({said_by_kind(quarantined)}); check that "
-            "the source is what it should be"
-        )
-    dataset = dataset.concluded(table)
-    for notice in (*listing.notices, *dataset.notices):
-        warnings.warn(notice, ClocsWarning, stacklevel=2)
+    table, found = journal.results()
+    quarantined = [*listing.quarantined, *found]
+    if not is_shard:
+        check_source(dataset)
+        if table.is_empty():  # take it back, so that the folder is free for another attempt
+            shutil.rmtree(out / SIGNALS)
+            remove_journal(out)
+            (out / LOCK).unlink(missing_ok=True)
+            out.rmdir()
+            raise no_usable(dataset, quarantined)
+    if not table.is_empty():
+        dataset = dataset.with_inferred_schema(table)
+    if not is_shard:
+        give_notices(dataset, listing)
     samples = journal.done.samples
     rows = [asdict(one) for one in quarantined]
     contents: dict[str, bytes | memoryview] = {
@@ -188,9 +226,44 @@ def _complete(
         write_atomic(out / name, content)
     chunks.write_header(out / SIGNALS, samples=samples, chunk=chunks.CHUNK_SAMPLES)
     names = (*contents, f"{SIGNALS}/zarr.json")
-    Manifest(
+    manifest_of(
+        dataset,
+        listing,
+        filters,
+        recordings=table.height,
+        patients=table["patient"].n_unique(),
+        quarantined=len(quarantined),
+        samples=samples,
+        chunk=chunks.CHUNK_SAMPLES,
+        signal_bytes=chunks.bytes_on_disk(out / SIGNALS, journal.done.chunks),
+        files={name: FileHash.from_file(out / name) for name in names},
+        content_hash=content_hash(table),
+    ).write(out)
+    remove_journal(out)
+
+
+def no_usable(dataset: Dataset, quarantined: Sequence[Quarantined]) -> StoreError:
+    """The error of a source of which every recording is in quarantine."""
+    return StoreError(
+        f"no recording of {dataset.name} is usable ({describe_faults(quarantined)}); check that "
+        "the source is what it should be"
+    )
+
+
+def give_notices(dataset: Dataset, listing: Listing) -> None:
+    """Warn of what the listing and the dataset, once all is read, have to say."""
+    for notice in (*listing.notices, *dataset.notices):
+        warnings.warn(notice, ClocsWarning, stacklevel=2)
+
+
+def manifest_of(dataset: Dataset, listing: Listing, filters: Filters, **counted: Any) -> Manifest:
+    """The manifest of a store: what the dataset says, and what was counted."""
+    source = getattr(dataset, "source", None)
+    path = getattr(source, "path", source)
+    path = Path(path) if isinstance(path, str) else path
+    return Manifest(
         dataset=dataset.name,
-        source=source_name(dataset),
+        source=printable(path.name) if isinstance(path, Path | Address) else "",
         settings=dict(dataset.settings),
         fingerprint=listing.fingerprint,
         labels=dataset.labels,
@@ -199,37 +272,12 @@ def _complete(
         segment_frame=replace(dataset.segment_frame, filters=filters),
         resample=dataset.resample,
         batch_size=dataset.batch_size,
-        recordings=table.height,
-        patients=table["patient"].n_unique(),
-        quarantined=len(quarantined),
         rows_without_recording=len(listing.rows_without_recording),
-        samples=samples,
-        chunk=chunks.CHUNK_SAMPLES,
-        signal_bytes=chunks.bytes_on_disk(out / SIGNALS, journal.done.chunks),
-        files={name: FileHash.of(out / name) for name in names},
-        content_hash=content_hash(table),
         clocs=__version__,
         skip_flat=getattr(dataset, "skip_flat", False),
         keep_unlabeled=getattr(dataset, "keep_unlabeled", False),
-    ).write(out)
-    remove_journal(out)
-
-
-def source_name(dataset: Dataset) -> str:
-    """What was read, without its place on this machine; empty for datasets without a source."""
-    source = getattr(dataset, "source", None)
-    path = getattr(source, "path", source)
-    if isinstance(path, Address):
-        return printable(path.name)
-    return printable(Path(path).name) if isinstance(path, str | Path) else ""
-
-
-def _remove(out: Path) -> None:
-    """Take back an unfinished store, so that the folder is free for another attempt."""
-    shutil.rmtree(out / SIGNALS)
-    remove_journal(out)
-    (out / LOCK).unlink(missing_ok=True)
-    out.rmdir()
+        **counted,
+    )
 
 
 class _Writer:
@@ -330,9 +378,8 @@ def _repeating(values: Sequence[Hashable], dtype: pl.List) -> pl.Series:
     """A column of tuples: leads, gains and labels repeat, and a list is slow to hand to polars."""
     index: dict[Hashable, int] = {}
     places = [index.setdefault(value, len(index)) for value in values]
-    lists = [[_plain(one) for one in value] for value in index]  # type: ignore[attr-defined]
+    lists = [
+        [asdict(one) if hasattr(one, "__dataclass_fields__") else one for one in value]  # type: ignore[attr-defined]
+        for value in index
+    ]
     return pl.Series(lists, dtype=dtype).gather(places)
-
-
-def _plain(value: Any) -> Any:
-    return asdict(value) if hasattr(value, "__dataclass_fields__") else value

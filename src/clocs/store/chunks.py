@@ -17,9 +17,8 @@ import numpy as np
 from numcodecs import blosc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from clocs.errors import StoreError
 from clocs.files import file_error, write_atomic
-from clocs.store.manifest import again
+from clocs.store.manifest import damaged
 
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
 CHUNKS_PER_PART = 16  # between two commits: an interruption costs at most 32 MiB of samples
@@ -115,8 +114,6 @@ class ChunkReader:
         except PermissionError as error:
             raise file_error(error, path, doing="read") from error
         except (OSError, ValueError) as error:
-            raise StoreError(
-                f"{path} is damaged ({error}); {again(self._folder.parent)}"
-            ) from error
+            raise damaged(path, str(error), self._folder.parent) from error
         self._last = (index, decoded)
         return decoded

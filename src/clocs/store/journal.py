@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -27,18 +27,6 @@ from clocs.sealed import own_hash
 
 PROGRESS = "progress.json"
 PARTS = "parts"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is being made: two runs may share work only where all of this is equal."""
-
-    format: int
-    dataset: str
-    settings: Mapping[str, str]
-    fingerprint: str
-    entries: int
-    chunk: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +42,22 @@ class Done:
 class Journal:
     """The record of what is done of one unfinished store."""
 
-    def __init__(self, folder: Path, job: Job) -> None:
-        """Start a journal, or continue the one that is there where it is of the same job."""
+    def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
+        """Start a journal, or continue the one that is there where it is of the same job.
+
+        Args:
+            folder: Of the store.
+            job: What is being made: two runs may share work only where all of this is equal.
+
+        Raises:
+            StoreError: The journal in the folder is of another job.
+        """
         self._folder = folder
         known = _read_job(folder)
         if known is None:
-            write_atomic(folder / PROGRESS, json.dumps(asdict(job), indent=2).encode())
+            write_atomic(folder / PROGRESS, json.dumps(job, indent=2).encode())
         elif known != job:
-            new, old = asdict(job), asdict(known)
-            different = [name for name in new if new[name] != old[name]]
+            different = [name for name in job if job[name] != known.get(name)]
             raise StoreError(
                 f"{folder} holds an unfinished store of something else (another "
                 f"{', '.join(different)}); delete it or give another folder as `out`"
@@ -82,15 +77,13 @@ class Journal:
         write_atomic(path, json.dumps(part | {"sha256": own_hash(part)}).encode())
         self.done = done
 
-    def rows(self) -> pl.DataFrame:
-        """All table rows so far, in order."""
-        return pl.concat([pl.read_parquet(part.rows) for part in self._parts()], rechunk=True)
+    def results(self) -> tuple[pl.DataFrame, list[Quarantined]]:
+        """All table rows and all quarantined entries so far, in order."""
+        parts = list(self._parts())
+        rows = pl.concat([pl.read_parquet(rows) for _, _, rows in parts], rechunk=True)
+        return rows, [one for _, quarantined, _ in parts for one in quarantined]
 
-    def quarantined(self) -> list[Quarantined]:
-        """All quarantined entries so far, in order."""
-        return [one for part in self._parts() for one in part.quarantined]
-
-    def _parts(self) -> Iterator[_Part]:
+    def _parts(self) -> Iterator[tuple[Done, list[Quarantined], bytes]]:
         for number in range(self.done.parts):
             part = _read_part(self._folder, number)
             if part is None:
@@ -102,7 +95,7 @@ class Journal:
 def progress_of(folder: Path) -> tuple[int, int] | None:
     """(entries done, entries in all) of an unfinished store; None where there is none."""
     job = _read_job(folder)
-    return None if job is None else (_read_done(folder).entries, job.entries)
+    return None if job is None else (_read_done(folder).entries, job["entries"])
 
 
 def roughly_done(folder: Path) -> int:
@@ -127,35 +120,28 @@ def parquet(frame: pl.DataFrame) -> memoryview:
     return buffer.getbuffer()
 
 
-def _read_job(folder: Path) -> Job | None:
+def _read_job(folder: Path) -> dict[str, Any] | None:
     path = folder / PROGRESS
     if not path.is_file():
         return None
     try:
-        return Job(**json.loads(path.read_bytes()))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise StoreError(
-            f"{path} is damaged; delete {folder} and run `clocs prepare` again"
-        ) from error
+        job = json.loads(path.read_bytes())
+        if isinstance(job, dict) and isinstance(job.get("entries"), int):
+            return job
+    except (ValueError, RecursionError):
+        pass
+    raise StoreError(f"{path} is damaged; delete {folder} and run `clocs prepare` again")
 
 
 def _read_done(folder: Path) -> Done:
     done = Done()
     while part := _read_part(folder, done.parts):
-        done = part.done
+        done = part[0]
     return done
 
 
-class _Part(NamedTuple):
-    """A batch as read from disk."""
-
-    done: Done
-    quarantined: list[Quarantined]
-    rows: bytes  # a parquet file
-
-
-def _read_part(folder: Path, number: int) -> _Part | None:
-    """A batch; None where it is missing, damaged or of an earlier version."""
+def _read_part(folder: Path, number: int) -> tuple[Done, list[Quarantined], bytes] | None:
+    """A batch and its rows as a parquet file; None where it is missing, damaged or of old."""
     path = _part_file(folder, number)
     try:
         part = json.loads(path.read_bytes())
@@ -163,8 +149,7 @@ def _read_part(folder: Path, number: int) -> _Part | None:
         sound = part.pop("sha256") == own_hash(part)
         if not sound or part["rows"] != hashlib.sha256(rows).hexdigest():
             return None
-        done, quarantined = part["done"], part["quarantined"]
-        return _Part(Done(**done), [Quarantined(**one) for one in quarantined], rows)
+        return Done(**part["done"]), [Quarantined(**one) for one in part["quarantined"]], rows
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +21,6 @@ FORMAT = 3
 JOINED = 4  # the format of a store in shards, each of which is a store of format 3
 _READABLE = (2, FORMAT, JOINED)  # format 2 has no columns for gaps and folds
 MANIFEST = "manifest.json"
-_WRITTEN = {"keep_unlabeled": "keep_unlabelled"}  # how the file has always spelled a field
 VECTORS = "vectors"  # a folder of a store: of `clocs.training.embed`
 
 
@@ -37,9 +38,24 @@ def shards_in(folder: Path) -> list[tuple[Path, int]]:
     return found
 
 
-def again(folder: Path) -> str:
+@lru_cache(maxsize=64)  # a patient's recordings are usually read one after the other
+def shard_of(patient: str, count: int) -> int:
+    """Which of `count` shards holds a patient: the first 8 bytes of sha256("shard:ID") modulo it.
+
+    The hash is another than that of splits, so every shard has its share of each part.
+    """
+    key = hashlib.sha256(f"shard:{patient}".encode(errors="surrogatepass")).digest()[:8]
+    return int.from_bytes(key, "big") % count
+
+
+def rebuild_hint(folder: Path) -> str:
     """The remedy of damage; of a store in shards, only the damaged one is made again."""
     return f"delete {folder} and run `clocs prepare` again"
+
+
+def damaged(path: Path, why: str, folder: Path | None = None) -> StoreError:
+    """The error of a damaged file, and what to delete: its folder, or itself."""
+    return StoreError(f"{path} is damaged ({why}); {rebuild_hint(folder or path)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class FileHash:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path) -> FileHash:
+    def from_file(cls, path: Path) -> FileHash:
         return cls(path.stat().st_size, sha256_of(path))
 
 
@@ -127,7 +143,6 @@ class Manifest:
         """Write the manifest, with a hash of itself, atomically."""
         fields = dataclasses.asdict(self)
         fields |= {name: getattr(self, name).to_dict() for name in ("frame", "segment_frame")}
-        fields = {_WRITTEN.get(name, name): value for name, value in fields.items()}
         if not self.shards:
             del fields["shards"], fields["leads"]
         fields = spelled_for_files(fields)
@@ -138,7 +153,7 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Read and check the manifest of a complete store."""
         path = folder / MANIFEST
-        remedy = again(path if shards_in(folder) else folder)  # joining again is quick
+        remedy = rebuild_hint(path if shards_in(folder) else folder)  # joining again is quick
         try:
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             version = fields["format"]
@@ -155,9 +170,6 @@ class Manifest:
             raise StoreError(f"{path} is damaged (it differs from its own hash); {remedy}")
         fields = spelled_in_code(fields)
         try:
-            for name, written in _WRITTEN.items():
-                if written in fields:
-                    fields[name] = fields.pop(written)
             for name in ("frame", "segment_frame"):
                 fields[name] = FrameSpec.from_dict(fields[name])
             fields["labels"] = tuple(fields["labels"])

@@ -1,32 +1,46 @@
-"""prepare: a dataset becomes a store; in parallel, resumable, in bounded memory, without torch.
+"""prepare, preview and from_arrays: a dataset becomes a store, in parallel and without torch.
 
-Workers read (`workers`), the calling thread assembles the store (`assembly`), and a journal records
-progress (`journal`). Entries are taken in the order of the listing, so the store's
-content depends neither on the workers nor on interruptions.
+Readers read (`readers`), the calling thread assembles the store (`assembly`, `shards`), and a
+journal records progress (`journal`), so that an interrupted call is resumed. Entries are taken in
+the order of the listing, so the store's content depends neither on the readers nor on
+interruptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from clocs.datasets.base import Dataset
+from clocs.datasets.arrays import OnePerRecording, check_arrays
+from clocs.datasets.base import Dataset, Listing, Quarantined, faults_by_kind, open_dataset
 from clocs.datasets.pseudonyms import KEY, Pseudonyms, folder_of, key_of, remove_unused
-from clocs.datasets.table import open_dataset
-from clocs.errors import SettingError, StoreError
+from clocs.errors import ClocsWarning, SettingError, StoreError
+from clocs.files import writing
 from clocs.formats.addresses import Address, parse_path_or_url
-from clocs.recording import Filters
-from clocs.store.fetch import work_folder
+from clocs.recording import Filters, FrameSpec
 from clocs.store.manifest import MANIFEST, shards_in
-from clocs.store.workers import Workers, start_workers
+from clocs.store.readers import Readers, ReadRecording
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from clocs.store.store import Store
 
 MAX_SHARDS = 9999
+PREVIEWED = 200  # recordings
+_T = TypeVar("_T")
+_EXAMPLES = 3
+_SHOWN = ("id", "patient", "leads", "rate", "labels", "age", "sex", "taken", "fold", "unit")
 
 
 def prepare(
@@ -35,36 +49,48 @@ def prepare(
     *,
     out: Path | str,
     workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    filters: Filters | None = None,
     shards: int | None = None,
     ray: str | None = None,
+    band_pass: str | None = None,
+    notch: int | None = None,
+    baseline: bool = False,
     follow_links: bool = False,
+    progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Store:
     """Read a dataset's published files, or a folder of one's own, into a store.
 
+    After an interruption, the same call resumes. Recordings that cannot be used go to a quarantine
+    list with their reason.
+
     Args:
-        name: One of `clocs.datasets.table.DATASETS`: 'chapman', 'synthetic' …; or a dataset of
-            your own, an object (docs/own-datasets.md).
+        name: A named dataset, 'chapman', 'synthetic', 'folder' …; or a dataset of your own, an
+            object (docs/own-datasets.md).
         source: A folder or the zip as downloaded, or its address, such as 's3://bucket/folder'
             (docs/archives.md); None for 'synthetic'.
-        out: The store's folder, made where it does not exist. Or an address to upload it to.
+        out: The store's folder, made where it does not exist.
         workers: Number of reading processes; by default one per core, at most 16.
-        progress: Called with (recordings done, recordings in total).
-        filters: What to filter recordings by, in training and wherever the encoder is used; the
-            store keeps the samples as they are.
         shards: Make as many stores, each with its share of the patients, that are joined and open
             as one (docs/archives.md).
         ray: Make each shard on a Ray cluster: its HOST:PORT, or 'auto' for the one of this machine.
             All nodes must see the source and `out` under the same paths. A task has one reading
             process, or `workers`.
+        band_pass: Filter recordings, in training and wherever the encoder is used: the lowest and
+            highest frequency in Hz, such as '0.5-40'. The store keeps the samples unfiltered.
+        notch: Remove mains interference at 50 or 60 Hz, likewise.
+        baseline: Remove baseline wander, likewise.
         follow_links: Read also what links in the folder lead to outside of it.
+        progress: Called with (recordings done, recordings in total).
         options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
             `rate` for synthetic.
     """
     place = parse_path_or_url(out)
+    if isinstance(place, Address):
+        raise SettingError(
+            f"`out` is {place}; stores are written to folders: give one, and copy it there after"
+        )
+    filters = Filters(_frequencies(band_pass), notch, baseline)
     if source is not None:
         _refuse_inside(place, parse_path_or_url(source))
     if isinstance(name, str):
@@ -75,24 +101,27 @@ def prepare(
         given = ", ".join(f"`{one}`" for one in (*["source"][: source is not None], *options))
         raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
     return prepare_dataset(
-        dataset,
-        place,
-        workers=workers,
-        progress=progress,
-        filters=filters,
-        shards=shards,
-        ray=ray,
+        dataset, place, workers=workers, progress=progress, filters=filters, shards=shards, ray=ray
     )
 
 
-def _refuse_inside(out: Path | Address, source: Path | Address) -> None:
+def _frequencies(band_pass: str | None) -> tuple[float, float] | None:
+    """'0.5-40' -> (0.5, 40.0)."""
+    if band_pass is None:
+        return None
+    try:
+        low, high = map(float, band_pass.split("-"))
+    except ValueError:
+        raise SettingError(
+            f"`band_pass` is {band_pass!r:.50}; give two frequencies in Hz, such as 0.5-40"
+        ) from None
+    return low, high
+
+
+def _refuse_inside(out: Path, source: Path | Address) -> None:
     """A store among the files that are read would itself be read the next time."""
-    if isinstance(out, Address):
-        inside = isinstance(source, Address) and bool((out / "manifest.json").inside(source))
-    else:
-        folder = source.resolve() if isinstance(source, Path) else None
-        inside = folder is not None and folder.is_dir() and out.resolve().is_relative_to(folder)
-    if inside:
+    folder = source.resolve() if isinstance(source, Path) and source.is_dir() else None
+    if folder is not None and out.resolve().is_relative_to(folder):
         raise SettingError(
             f"`out` is {out}, which lies in the source {source}; give a folder outside of it"
         )
@@ -100,7 +129,7 @@ def _refuse_inside(out: Path | Address, source: Path | Address) -> None:
 
 def prepare_dataset(
     dataset: Dataset,
-    out: Path | Address,
+    out: Path,
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -111,7 +140,7 @@ def prepare_dataset(
     """Read a whole dataset into a store.
 
     Interrupted at any moment, the same call continues after the last commit. A
-    complete store of the same source and settings is returned as it is; anything else in `out` is
+    complete store of the same source and settings is returned; anything else in `out` is
     never overwritten. The other arguments are those of `prepare`.
 
     Raises:
@@ -124,37 +153,27 @@ def prepare_dataset(
     with ExitStack() as opened:
         dataset = opened.enter_context(_with_pseudonyms(dataset, out))
         local = workers if ray is None else None  # to list, and perhaps to read who is who
-        readers = opened.enter_context(closing(start_workers(dataset, local)))
+        readers = opened.enter_context(closing(Readers(dataset, local)))
         # What is imported from here on has threads, after which nobody may fork.
         filters = filters or Filters()
+        if shards is None:
+            from clocs.store.assembly import assemble, refuse_foreign
 
-        def make_in(out: Path, readers: Workers) -> Store:
-            if shards is None:
-                from clocs.store.assembly import assemble
+            refuse_foreign(out)
+            return assemble(dataset, out, readers.list(), readers, progress, filters)
+        from clocs.store.shards import prepare_shards
 
-                return assemble(dataset, out, readers, progress, filters)
-            from clocs.store.shards import one_after_another, prepare_shards
+        if ray is not None:
+            from clocs.ray_cluster import connect
 
-            if ray is None:
-                make = one_after_another(dataset, readers, progress, filters)
-            else:
-                from clocs.ray_cluster import connect
-                from clocs.store.ray_shards import on_cluster
-
-                opened.enter_context(connect(ray))
-                make = on_cluster(dataset, workers, progress, filters)
-            return prepare_shards(dataset, out, shards, readers, make, filters)
-
-        if isinstance(out, Address):
-            from clocs.store.prepare_at import make_at
-
-            return make_at(dataset, out, readers, make_in, filters)
-        return make_in(out, readers)
+            opened.enter_context(connect(ray))
+        on_ray = None if ray is None else workers or 1
+        return prepare_shards(dataset, out, shards, readers, progress, filters, on_ray=on_ray)
 
 
 @contextmanager
-def _with_pseudonyms(dataset: Dataset, out: Path | Address) -> Iterator[Dataset]:
-    """The dataset with the key of its patients' pseudonyms, which is made before workers start.
+def _with_pseudonyms(dataset: Dataset, store: Path) -> Iterator[Dataset]:
+    """The dataset with the key of its patients' pseudonyms, which is made before readers start.
 
     Raises:
         StoreError: The key of an unfinished store is missing.
@@ -162,13 +181,13 @@ def _with_pseudonyms(dataset: Dataset, out: Path | Address) -> Iterator[Dataset]
     if not getattr(dataset, "is_pseudonymous", False):
         yield dataset
         return
-    store = work_folder(out) if isinstance(out, Address) else out
     folder = folder_of(store)
+    complete = (store / MANIFEST).is_file()
     unfinished = (store / "progress.json").is_file() or bool(shards_in(store))
-    if (folder / KEY).is_file() or not (unfinished or (store / MANIFEST).is_file()):
+    if (folder / KEY).is_file() or not (unfinished or complete):
         made = Pseudonyms(key_of(folder), folder)
-    elif (store / MANIFEST).is_file():
-        made = Pseudonyms()  # the store is complete and needs no key
+    elif complete:
+        made = Pseudonyms()  # it needs no key
     else:
         raise StoreError(
             f"{store} is unfinished, and the key of its pseudonyms, {folder / KEY}, is missing; "
@@ -180,3 +199,220 @@ def _with_pseudonyms(dataset: Dataset, out: Path | Address) -> Iterator[Dataset]
     finally:
         if (store / MANIFEST).is_file() or not store.exists():
             remove_unused(folder)
+
+
+def from_arrays(
+    X: Any,
+    patients: OnePerRecording,
+    *,
+    rate: float,
+    leads: Sequence[str] | str,
+    labels: Any = None,
+    classes: Sequence[str] | None = None,
+    ids: OnePerRecording | None = None,
+    unit: str = "mV",
+    ages: OnePerRecording | None = None,
+    sexes: OnePerRecording | None = None,
+    taken: OnePerRecording | None = None,
+    folds: OnePerRecording | None = None,
+    name: str = "arrays",
+    frame: FrameSpec | float | None = None,
+    out: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Store:
+    """A store of arrays: `clocs.pretrain`, `embed`, `evaluate`, `index` … take it as any other.
+
+    The samples are written, compressed and as 16-bit integers, to a temporary folder that lives as
+    long as the store that is returned, or to `out`. `X` is read one recording at a time and not
+    copied as a whole; arrays that are mapped from a file, or an HDF5 dataset, stay on disk.
+
+    A value that is not finite is a gap: it costs the frames that it touches, not the recording. A
+    recording without any value, or with values that no ECG has, is in the store's `quarantine`,
+    and a warning says so.
+
+    Args:
+        X: (n, leads, samples), or a list of (leads, samples) of different lengths, floating point
+            or integers; of a single lead also (n, samples).
+        patients: (n,) the patient of each recording, as text or numbers: the unit of splitting.
+        rate: Sampling rate in Hz.
+        leads: Names of the leads, in the order of `X`.
+        labels: For each recording a name, a list of names, or None where unknown; or an
+            (n, classes) matrix of 0 and 1, where a row of zeros means unknown. Without it nothing
+            is labeled.
+        classes: All label names, in order; those that occur, sorted, by default. A matrix needs
+            them, unless it is a table with column names.
+        ids: (n,) distinct names of the recordings; their numbers from 0 by default.
+        unit: Of `X`: 'mV', 'µV', 'V' …, or 'adu' where it is unknown.
+        ages: (n,) in years, None where unknown.
+        sexes: (n,) 'male', 'female' or None.
+        taken: (n,) when each was recorded: dates, or text as in ISO 8601; None where unknown.
+        folds: (n,) parts of a split of your own: 'train', 'validation' and 'test', or numbers, of
+            which the last is tested on; None where there is none. Patients are split by hash
+            without it.
+        name: Of the dataset. Patients of the same name in two stores of one dataset are the same
+            patient, also for the guard against testing on patients of the training.
+        frame: Seconds of a frame, or a `clocs.FrameSpec`; 5 s by default, or half of the longest
+            recording where that is less.
+        out: A folder to keep the store in; `clocs.open_store` opens it again.
+        progress: Called with (recordings done, recordings in total).
+    """
+    facts = {"labels": labels, "classes": classes, "ids": ids, "ages": ages, "sexes": sexes}
+    facts |= {"taken": taken, "folds": folds, "unit": unit, "name": name, "frame": frame}
+    dataset = check_arrays(
+        X, patients, rate=rate, leads=leads, fingerprint=out is not None, **facts
+    )
+    from clocs.store.assembly import assemble
+
+    if out is None:
+        with writing(tempfile.gettempdir()):
+            folder = Path(tempfile.mkdtemp(prefix="clocs-arrays-"))
+    else:
+        folder = Path(out)
+    try:
+        with closing(Readers(dataset, threads=True)) as readers:
+            store = assemble(dataset, folder, readers.list(), readers, progress)
+    except BaseException as error:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, StoreError) and out is None:
+            raise SettingError(f"{error} (`unit`, `rate` and the values of `X`)") from None
+        raise
+    if out is None:
+        weakref.finalize(store, _remove, folder, os.getpid())
+    if store.manifest.quarantined:
+        first = store.quarantine.row(0, named=True)
+        warnings.warn(
+            f"{store.manifest.quarantined} of {len(dataset.ids)} recordings cannot be used and are "
+            f"left out, such as {first['id']} ({first['reason']}: {first['detail']}); see the "
+            "store's `quarantine`",
+            ClocsWarning,
+            stacklevel=2,
+        )
+    return store
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Delete a temporary store, but not from a copy of the process that made it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def preview(
+    name: str,
+    source: Path | str | None = None,
+    *,
+    sample: int = PREVIEWED,
+    workers: int | None = None,
+    follow_links: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """What `prepare` would make of a source, without writing anything.
+
+    All names are listed, and up to `sample` recordings, spread over the listing, are read.
+
+    Args:
+        name: A dataset, such as 'folder'.
+        source: A folder or a zip.
+        sample: How many recordings to read.
+        workers: Number of reading processes; by default one per core, at most 16.
+        follow_links: Read also what links in the folder lead to outside of it.
+        options: The dataset's own, as for `prepare`.
+
+    Returns:
+        Counts and examples, ready for JSON: `files` by format, `recordings`, `sampled`, `patients`,
+        `recordings_per_patient`, `leads`, `rates`, `seconds`, `labels`, `frame`, `problems`,
+        `notices`, `examples`, and the options that were used.
+    """
+    dataset = open_dataset(name, source, follow_links=follow_links, **options)
+    return preview_dataset(dataset, sample=sample, workers=workers)
+
+
+def preview_dataset(
+    dataset: Dataset, *, sample: int = PREVIEWED, workers: int | None = None
+) -> dict[str, Any]:
+    """See `preview`."""
+    with closing(Readers(dataset, workers)) as readers:
+        listing = readers.list()
+        entries = _spread(listing.entries, sample)
+        read = (one for batch in readers.read(entries) for one in batch)
+        results = [one.row if isinstance(one, ReadRecording) else one for one in read]
+    from clocs.store.assembly import table_of
+
+    table = table_of([one for one in results if isinstance(one, dict)])
+    lost = [one for one in results if isinstance(one, Quarantined)]
+    return _facts(dataset, listing, table, len(entries), lost)
+
+
+def _spread(items: Sequence[_T], most: int) -> list[_T]:
+    """At most so many of them, the first and the last included."""
+    if len(items) <= most:
+        return list(items)
+    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
+
+
+def _facts(
+    dataset: Dataset, listing: Listing, table: pl.DataFrame, sampled: int, lost: list[Quarantined]
+) -> dict[str, Any]:
+    whole = dataset.with_inferred_schema(table) if table.height else dataset
+    patients = _patients(listing, table)
+    labeled: Sequence[Iterable[str]]  # by the label table where there is one, else of the sample
+    if any(one.labels is not None for one in listing.entries):
+        labeled = [one.labels or () for one in listing.entries]
+    else:
+        rows = table.select("labels", "episodes").iter_rows()
+        labeled = [{*own, *(one["label"] for one in episodes)} for own, episodes in rows]
+    problems = [*listing.quarantined, *lost]
+    notices = [*listing.notices, *(whole.notices if table.height else ())]
+    if unknown := sum(one.reason == "no rate" for one in problems):
+        asked = (
+            f"{unknown:,} recordings do not say their sampling rate and would be in quarantine; "
+            "give it in Hz as `rate`, such as `rate=500`"
+        )
+        notices = [asked, *notices]
+    return {
+        "dataset": dataset.name,
+        "settings": dict(dataset.settings),
+        "files": dict(listing.files),
+        "recordings": len(listing.entries),
+        "sampled": sampled,
+        "patients": len(patients),
+        "recordings_per_patient": _range(patients.values()),
+        "leads": _counted(lead for leads in table["leads"].to_list() for lead in leads),
+        "rates": _counted(f"{rate:g}" for rate in table["rate"].to_list()),
+        "seconds": _range((table["samples"] / table["rate"]).to_list()),
+        "units": _counted(table["unit"].to_list()),
+        "labels": _counted(label for own in labeled for label in own),
+        "unlabeled": sum(not own for own in labeled),
+        "multilabel": whole.multilabel,
+        "frame": {"seconds": whole.frame.seconds, "samples": whole.frame.samples},
+        "folds": _counted(one.fold for one in listing.entries if one.fold is not None),
+        "rows_without_recording": len(listing.rows_without_recording),
+        "rows_without_recording_examples": list(listing.rows_without_recording[:_EXAMPLES]),
+        "problems": [
+            {"reason": one.reason, "count": count, "examples": [one.detail]}
+            for one, count in faults_by_kind(problems)
+        ],
+        "notices": notices,
+        "examples": [
+            {name: row[name] for name in _SHOWN} | {"seconds": row["samples"] / row["rate"]}
+            for row in _spread(table.rows(named=True), _EXAMPLES)
+        ],
+    }
+
+
+def _patients(listing: Listing, table: pl.DataFrame) -> Counter[str]:
+    """Recordings by patient: of all where names or tables tell, else of the sample."""
+    read = dict(table.select("id", "patient").iter_rows())
+    of_sample = any(not one.patient_is_known and one.id in read for one in listing.entries)
+    if of_sample and any(read[one.id] != one.patient for one in listing.entries if one.id in read):
+        return Counter(read.values())
+    return Counter(one.patient for one in listing.entries)
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _range(values: Iterable[float]) -> dict[str, float]:
+    found = list(values)
+    return {"least": min(found), "median": median(found), "most": max(found)} if found else {}

@@ -1,10 +1,10 @@
 """Stores in shards: the recordings of a patient are in one of them, which a hash of the ID decides.
 
 A shard is a store like any other, with a journal, a lock and a quarantine of its own, and is read
-from the part of the source's listing that is its own. The listing is made once. A manifest joins
-the shards when all are complete.
+from the part of the source's listing that is its own, here or in a task on a Ray cluster. The
+listing is made once. A manifest joins the shards when all are complete.
 
-This imports polars, so workers are forked before it is imported.
+This imports polars, so readers are forked before it is imported.
 """
 
 from __future__ import annotations
@@ -12,23 +12,30 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from clocs._version import __version__
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, said_by_kind
-from clocs.datasets.listing import without_repeats
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, without_repeats
 from clocs.errors import ClocsWarning, StoreError
-from clocs.files import LOCK, file_error, leftovers, locked
+from clocs.files import LOCK, file_error, leftovers, locked, once_free
+from clocs.formats.source import Source, stem
 from clocs.recording import Filters
-from clocs.store.assembly import assemble, check_source, differences, source_name
+from clocs.store.assembly import (
+    Progress,
+    assemble,
+    check_source,
+    differences,
+    give_notices,
+    manifest_of,
+    no_usable,
+)
+from clocs.store.journal import roughly_done
 from clocs.store.manifest import (
     JOINED,
     MANIFEST,
@@ -36,34 +43,62 @@ from clocs.store.manifest import (
     Manifest,
     ShardHash,
     shard_name,
+    shard_of,
     shards_in,
 )
+from clocs.store.readers import Readers, ReadRecording
 from clocs.store.store import Store, open_store
-from clocs.store.workers import ReadRecording, ReadResult, Workers, read_all
 
-Progress = Callable[[int, int], None]
-# Makes the missing shards: of these folders from these listings.
-MakeShards = Callable[[Sequence[Path], Sequence[Listing]], None]
+_LOOK = 2.0  # seconds between two looks at the journals of tasks
 
 
-@lru_cache(maxsize=64)  # a patient's recordings are usually read one after the other
-def shard_of(patient: str, count: int) -> int:
-    """Which of `count` shards holds a patient: the first 8 bytes of sha256("shard:ID") modulo it.
-
-    The hash is another than that of splits, so every shard has its share of each part.
-    """
-    key = hashlib.sha256(f"shard:{patient}".encode(errors="surrogatepass")).digest()[:8]
-    return int.from_bytes(key, "big") % count
-
-
-def divided(listing: Listing, count: int, patients: Iterable[str]) -> list[Listing]:
-    """The listing of each shard, in order; what has no patient goes by its ID.
+def prepare_shards(
+    dataset: Dataset,
+    out: Path,
+    count: int,
+    readers: Readers,
+    progress: Progress | None,
+    filters: Filters,
+    *,
+    on_ray: int | None = None,
+) -> Store:
+    """Make the shards that are missing, and join all of them.
 
     Args:
-        listing: Without repeated IDs.
+        dataset: What to read; on Ray, every node sees its source under the same path.
+        out: The store's folder.
         count: Of shards.
-        patients: The patient of each entry.
+        readers: Of the dataset.
+        progress: Called with (recordings done, recordings in total).
+        filters: For the manifests.
+        on_ray: Reading processes of a task on the cluster that this process is connected to; None
+            to make the shards here, one after the other.
     """
+    _refuse_foreign(out, count)
+    listing = readers.list()
+    try:
+        if (store := _existing(dataset, listing, out, filters)) is not None:
+            return store
+        with locked(out):
+            entries, repeated = without_repeats(listing.entries)
+            listing = replace(
+                listing, entries=tuple(entries), quarantined=(*listing.quarantined, *repeated)
+            )
+            listings = _divided(listing, count, _patients(listing, readers))
+            folders = [out / shard_name(k, count) for k in range(count)]
+            if on_ray is not None:
+                _make_on_ray(dataset, folders, listings, on_ray, progress, filters)
+            else:
+                _make_here(dataset, folders, listings, readers, progress, filters)
+            check_source(dataset)
+            _join(dataset, listing, out, folders, filters)
+    except OSError as error:
+        raise file_error(error, out, doing="written") from error
+    return open_store(out)
+
+
+def _divided(listing: Listing, count: int, patients: Iterable[str]) -> list[Listing]:
+    """The listing of each shard, in order; what has no patient goes by its ID."""
     entries: list[list[Entry]] = [[] for _ in range(count)]
     for entry, patient in zip(listing.entries, patients, strict=True):
         entries[shard_of(patient, count)].append(entry)
@@ -80,115 +115,7 @@ def divided(listing: Listing, count: int, patients: Iterable[str]) -> list[Listi
     ]
 
 
-def prepare_shards(
-    dataset: Dataset,
-    out: Path,
-    count: int,
-    readers: Workers,
-    make: MakeShards,
-    filters: Filters,
-) -> Store:
-    """Make the shards that are missing, and join all of them."""
-    _refuse_foreign(out, count)
-    listing = readers.list()
-    try:
-        if (store := _already(dataset, listing, out, filters)) is not None:
-            return store
-        with locked(out):
-            entries, repeated = without_repeats(listing.entries)
-            listing = replace(
-                listing, entries=tuple(entries), quarantined=(*listing.quarantined, *repeated)
-            )
-            listings = divided(listing, count, _patients(listing, readers))
-            folders = [out / shard_name(k, count) for k in range(count)]
-            make(folders, listings)
-            check_source(dataset)
-            _join(dataset, listing, out, folders, filters)
-    except OSError as error:
-        raise file_error(error, out, doing="written") from error
-    return open_store(out)
-
-
-def make_shard(
-    dataset: Dataset,
-    folder: Path,
-    listing: Listing,
-    readers: Workers,
-    progress: Progress | None,
-    filters: Filters,
-) -> None:
-    """One shard, or what is left to do of it."""
-    own = cast("Dataset", _OfShard(dataset))
-    assemble(own, folder, _ShardReaders(readers, folder.name, listing), progress, filters)
-
-
-def one_after_another(
-    dataset: Dataset, readers: Workers, progress: Progress | None, filters: Filters
-) -> MakeShards:
-    """Makes the shards on this machine, each with all readers."""
-
-    def make(folders: Sequence[Path], listings: Sequence[Listing]) -> None:
-        ends = list(accumulate(len(one.entries) for one in listings))
-        for folder, listing, end in zip(folders, listings, ends, strict=True):
-            before, total = end - len(listing.entries), ends[-1]
-
-            def report(done: int, _: int, before: int = before, total: int = total) -> None:
-                if progress is not None:
-                    progress(before + done, total)
-
-            make_shard(dataset, folder, listing, readers, report, filters)
-
-    return make
-
-
-class _OfShard:
-    """A dataset as a shard sees it: it may be empty, and the store that it is in gives notices."""
-
-    notices: tuple[str, ...] = ()
-    may_be_empty = True
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
-
-    def concluded(self, table: pl.DataFrame) -> _OfShard:
-        return self if table.is_empty() else _OfShard(self._dataset.concluded(table))
-
-
-class _ShardReaders:
-    """Workers that read the entries of one shard, whose patients must be its own."""
-
-    def __init__(self, readers: Workers, name: str, listing: Listing) -> None:
-        self._readers, self._listing = readers, listing
-        self._number, self._count = map(int, name.removeprefix("shard-").split("-of-"))
-        self.most = readers.most
-
-    def list(self) -> Listing:
-        return self._listing
-
-    def submit(self, entries: Sequence[Entry]) -> None:
-        self._readers.submit(entries)
-
-    def take(self) -> Sequence[ReadResult]:
-        results = self._readers.take()
-        for one in results:
-            if not isinstance(one, ReadRecording):
-                continue
-            if shard_of(one.row["patient"], self._count) != self._number:
-                raise StoreError(
-                    f"the recording {one.row['id']} is of patient {one.row['patient']}, but was "
-                    "listed with another, so its shard is unknown before reading; prepare without "
-                    "`shards`, or say in the listing that reading tells (`patients_by_reading`)"
-                )
-        return results
-
-    def close(self) -> None:
-        """The readers are others' to close."""
-
-
-def _patients(listing: Listing, readers: Workers) -> list[str]:
+def _patients(listing: Listing, readers: Readers) -> list[str]:
     """The patient of each entry; where only the files tell, each of those is read for it."""
     if not listing.patients_by_reading:
         return [entry.patient for entry in listing.entries]
@@ -199,13 +126,110 @@ def _patients(listing: Listing, readers: Workers) -> list[str]:
         ClocsWarning,
         stacklevel=2,
     )
-    results = (one for batch in read_all(readers, unknown) for one in batch)
+    results = (one for batch in readers.read(unknown) for one in batch)
     return [
         entry.patient
         if entry.patient_is_known or not isinstance(read := next(results), ReadRecording)
         else str(read.row["patient"])
         for entry in listing.entries
     ]
+
+
+def _make_here(
+    dataset: Dataset,
+    folders: Sequence[Path],
+    listings: Sequence[Listing],
+    readers: Readers,
+    progress: Progress | None,
+    filters: Filters,
+) -> None:
+    total = sum(len(listing.entries) for listing in listings)
+    before = 0
+    for number, (folder, listing) in enumerate(zip(folders, listings, strict=True)):
+
+        def report(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        shard = (number, len(folders))
+        assemble(dataset, folder, listing, readers, report, filters, shard=shard)
+        before += len(listing.entries)
+
+
+def _make_on_ray(
+    dataset: Dataset,
+    folders: Sequence[Path],
+    listings: Sequence[Listing],
+    workers: int,
+    progress: Progress | None,
+    filters: Filters,
+) -> None:
+    """One task per shard; a lost worker's shard goes on from its journal."""
+    from clocs.ray_cluster import Needs, Tasks, check_fits
+
+    needs = Needs(cpus=workers)
+    most = 2 * check_fits(needs)
+    source = getattr(dataset, "source", None)
+    files = files_of_shards(source, listings) if isinstance(source, Source) else None
+    waiting = deque(range(len(folders)))
+    done = [0] * len(folders)
+    running: set[int] = set()
+    with Tasks[int]() as tasks:
+        while waiting or running:
+            while waiting and len(running) < most:
+                number = waiting.popleft()
+                own: Any = dataset
+                if files is not None:
+                    own = replace(own, source=own.source.only(files[number]))
+                folder = folders[number].absolute()  # other nodes may have another working folder
+                task = (own, folder, listings[number], workers, filters, (number, len(folders)))
+                tasks.start(number, _make_shard, *task, needs=needs)
+                running.add(number)
+            for number, result in tasks.finished(_LOOK):
+                result()
+                running.discard(number)
+                done[number] = len(listings[number].entries)
+            if progress is not None:
+                for number in running:
+                    done[number] = max(done[number], roughly_done(folders[number]))
+                progress(sum(done), sum(len(one.entries) for one in listings))
+
+
+def _make_shard(
+    dataset: Dataset,
+    folder: Path,
+    listing: Listing,
+    workers: int,
+    filters: Filters,
+    shard: tuple[int, int],
+) -> None:
+    """Runs on a node. The process that was lost may hold the folder for a moment."""
+    with closing(Readers(dataset, workers, to_list=False)) as readers:
+        once_free(lambda: assemble(dataset, folder, listing, readers, None, filters, shard=shard))
+
+
+def files_of_shards(source: Source, listings: Sequence[Listing]) -> list[list[str]]:
+    """The files that each shard needs: those of its recordings, and all that are of no recording.
+
+    A file is of the recording that has its name but for the suffix. Without this, every task, and
+    every reading process, would hold the names of all files of the source.
+    """
+    owner: dict[str, int] = {}
+    for number, listing in enumerate(listings):
+        for entry in listing.entries:
+            base = _base(entry.path)
+            if owner.setdefault(base, number) != number:
+                owner[base] = -1  # recordings of several shards
+    own: list[list[str]] = [[] for _ in listings]
+    common: list[str] = []
+    for name in source.names:
+        number = owner.get(_base(name), -1)
+        (common if number < 0 else own[number]).append(name)
+    return [[*common, *names] for names in own]
+
+
+def _base(path: str) -> str:
+    return path[: path.rfind("/") + 1] + stem(path).lower()
 
 
 def _refuse_foreign(out: Path, count: int) -> None:
@@ -215,22 +239,17 @@ def _refuse_foreign(out: Path, count: int) -> None:
             f"{out} holds a store in {shards[0][1]} shards, not {count}; give as many as `shards`, "
             "delete it, or give another folder as `out`"
         )
-    unfinished = leftovers(out / MANIFEST)
-    ours = {
-        LOCK,
-        MANIFEST,
-        VECTORS,
-        *(one.name for one in (*unfinished, *(path for path, _ in shards))),
-    }
     if (out / MANIFEST).is_file() and not shards:
         raise StoreError(
             f"{out} is already a store in one piece; delete it or give another folder as `out`"
         )
+    paths = (*leftovers(out / MANIFEST), *(path for path, _ in shards))
+    ours = {LOCK, MANIFEST, VECTORS, *(path.name for path in paths)}
     if out.exists() and (not out.is_dir() or any(one.name not in ours for one in out.iterdir())):
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
 
-def _already(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store | None:
+def _existing(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store | None:
     """The complete store that is there; None where something of it must be made again."""
     with suppress(StoreError):
         store = open_store(out)
@@ -246,59 +265,32 @@ def _join(
     """Write the manifest that makes complete shards one store."""
     shards = [Store(folder, Manifest.read(folder)) for folder in folders]
     manifests = [one.manifest for one in shards]
-    quarantined = sum(one.quarantined for one in manifests)
     if not any(one.recordings for one in manifests):
-        rows = (row for one in shards for row in one.quarantine.iter_rows(named=True))
-        said = said_by_kind(Quarantined(**row) for row in rows)
+        rows = [row for one in shards for row in one.quarantine.iter_rows(named=True)]
         for folder in folders:
             shutil.rmtree(folder)
-        raise StoreError(
-            f"no recording of {dataset.name} is usable ({said}); check that the source is what it "
-            "should be"
-        )
-    contents = [one.content_hash for one in manifests]
-    joined = Manifest(
-        dataset=dataset.name,
-        source=source_name(dataset),
-        settings=dict(dataset.settings),
-        fingerprint=listing.fingerprint,
-        labels=(),
-        multilabel=False,
-        frame=manifests[0].frame,
-        segment_frame=manifests[0].segment_frame,
-        resample=dataset.resample,
-        batch_size=dataset.batch_size,
-        recordings=sum(one.recordings for one in manifests),
-        patients=sum(one.patients for one in manifests),
-        quarantined=quarantined,
-        rows_without_recording=sum(one.rows_without_recording for one in manifests),
-        samples=sum(one.samples for one in manifests),
-        chunk=manifests[0].chunk,
-        signal_bytes=sum(one.signal_bytes for one in manifests),
-        files={},
-        content_hash=hashlib.sha256("\n".join(contents).encode()).hexdigest(),
-        clocs=__version__,
-        skip_flat=getattr(dataset, "skip_flat", False),
-        keep_unlabeled=getattr(dataset, "keep_unlabeled", False),
-        shards=tuple(map(ShardHash, (folder.name for folder in folders), contents)),
-        format=JOINED,
-    )
-    table = Store(out, joined, shards=shards).table
+        raise no_usable(dataset, [Quarantined(**row) for row in rows])
+    table = Store(out, manifests[0], shards=shards).table
     repeated = table["id"].filter(table["id"].is_duplicated())
     if len(repeated):
         raise StoreError(
             f"{out} holds the recording {repeated[0]} in two shards; each needs an ID of its own"
         )
-    concluded = dataset.concluded(table)
-    for notice in (*listing.notices, *concluded.notices):
-        warnings.warn(notice, ClocsWarning, stacklevel=2)
-    replace(
-        joined,
-        labels=concluded.labels,
-        multilabel=concluded.multilabel,
-        frame=replace(concluded.frame, filters=filters),
-        segment_frame=replace(concluded.segment_frame, filters=filters),
+    dataset = dataset.with_inferred_schema(table)
+    give_notices(dataset, listing)
+    contents = [one.content_hash for one in manifests]
+    totals = ("recordings", "patients", "quarantined", "samples", "signal_bytes")
+    manifest_of(
+        dataset,
+        listing,
+        filters,
+        **{name: sum(getattr(one, name) for one in manifests) for name in totals},
+        chunk=manifests[0].chunk,
+        files={},
+        content_hash=hashlib.sha256("\n".join(contents).encode()).hexdigest(),
+        shards=tuple(map(ShardHash, (folder.name for folder in folders), contents)),
         leads=_leads(table, (one.recordings for one in manifests), listing),
+        format=JOINED,
     ).write(out)
 
 

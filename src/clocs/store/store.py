@@ -1,11 +1,23 @@
 """Store: prepared recordings on disk, read and checked.
 
-A store is a folder (`store_files` says what is in it), or several, its shards, in a folder with a
-manifest that joins them. Then recordings and samples are numbered through, shard after shard.
+A store is a folder, or several, its shards, in a folder with a manifest that joins them. Then
+recordings and samples are numbered through, shard after shard. In the folder are
+
+signals/                     one flat int16 array in the zarr v3 layout: recordings one after
+                             another, each lead by lead
+table.parquet                one row per recording: where its samples are and all else about it
+quarantine.parquet           recordings that could not be used, and why
+rows_without_recording.json  rows of label tables that have no recording
+manifest.json                what the store is; written last
+
+Each file is compared with what the manifest says of it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -18,7 +30,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
-from clocs.files import digest
+from clocs.files import digest, file_error
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.recording import (
     PAPER_LEADS,
@@ -26,22 +38,27 @@ from clocs.recording import (
     canonical_lead,
     with_derived,
 )
-from clocs.store.chunks import ChunkReader
-from clocs.store.columns import recording_of
-from clocs.store.fetch import open_copy
+from clocs.store.chunks import ChunkReader, bytes_on_disk
 from clocs.store.journal import progress_of
-from clocs.store.manifest import MANIFEST, Manifest, again, shards_in
-from clocs.store.store_files import (
-    SIGNALS,
-    TABLE,
-    check_sizes,
-    content_hash,
-    no_content,
-    read_file,
-    read_quarantine,
-    read_table,
-    read_unmatched,
+from clocs.store.manifest import MANIFEST, Manifest, damaged, rebuild_hint, shards_in
+from clocs.store.remote import open_copy
+from clocs.store.table import (
+    SINCE_FORMAT_3,
+    is_sound,
+    recording_of,
+    table_schema,
+    with_every_column,
+    without_unused,
 )
+
+SIGNALS = "signals"
+TABLE = "table.parquet"
+QUARANTINE = "quarantine.parquet"
+UNMATCHED = "rows_without_recording.json"
+_FILES = {TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json"}  # in every manifest
+
+TABLE_SCHEMA = table_schema()
+QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
 
 
 class Store:
@@ -215,9 +232,7 @@ class Store:
                 read_file(one.path, one.manifest, name)
             table = self.table if one is self else read_table(one.path, one.manifest)
             if content_hash(table) != one.manifest.content_hash:
-                raise StoreError(
-                    f"{one.path / TABLE} is damaged (other content); {again(one.path)}"
-                )
+                raise damaged(one.path / TABLE, "other content", one.path)
         for row, _ in self.iter_signals():
             if progress is not None:
                 progress(row + 1, len(self))
@@ -234,9 +249,7 @@ class Store:
 
     def _damaged(self, name: str, offset: int) -> StoreError:
         path = self._piece(offset).path
-        return StoreError(
-            f"{path} is damaged (the samples of recording {name} have changed); {again(path)}"
-        )
+        return damaged(path, f"the samples of recording {name} have changed")
 
     def _piece(self, offset: int) -> Store:
         """The folder that holds this sample."""
@@ -281,7 +294,8 @@ def open_store(path: Path | Address | str) -> Store:
     """
     place = parse_path_or_url(path)
     if isinstance(place, Address):
-        return open_copy(place, open_store)
+        copy: Store = open_copy(place, open_store)
+        return copy
     path = place
     if not (path / MANIFEST).is_file():
         raise StoreError(_why_not(path))
@@ -314,7 +328,7 @@ def _shards(path: Path, manifest: Manifest) -> Iterator[Store]:
             different = ", ".join(name for name, equal in same.items() if not equal)
             raise StoreError(
                 f"the shard {folder} is not the one that was joined (another {different}); "
-                f"{again(folder)}"
+                f"{rebuild_hint(folder)}"
             )
         yield Store(folder, own)
 
@@ -353,3 +367,92 @@ def expect_different_stores(stores: Sequence[Store]) -> None:
             same = "" if twice.path == store.path else f", which equals {twice.path},"
             raise SettingError(f"the store {store.path}{same} is given twice; give it once")
         seen |= dict.fromkeys(contents, store)
+
+
+def content_hash(table: pl.DataFrame) -> str:
+    """The sha256 of everything that the table says, digests of the samples included, in order.
+
+    That of recordings without gaps and folds is the same in every format of stores.
+    """
+    total = hashlib.sha256()
+    for rows in without_unused(table).iter_slices(10_000):
+        text = io.BytesIO()
+        rows.write_ndjson(text)
+        total.update(text.getbuffer())
+    return total.hexdigest()
+
+
+def check_sizes(path: Path, manifest: Manifest) -> None:
+    """StoreError where a file is missing, or has another size than the manifest says."""
+    if set(manifest.files) != _FILES:
+        raise no_content(path / MANIFEST)
+    try:
+        for name, file in manifest.files.items():
+            size = (path / name).stat().st_size
+            if size != file.bytes:
+                raise damaged(path / name, f"{size} bytes instead of {file.bytes}", path)
+        size = bytes_on_disk(path / SIGNALS, manifest.chunks)
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename} is missing from the store; {rebuild_hint(path)}"
+        ) from error
+    if size != manifest.signal_bytes:
+        raise damaged(path / SIGNALS, f"{size} bytes instead of {manifest.signal_bytes}", path)
+
+
+def read_table(path: Path, manifest: Manifest) -> pl.DataFrame:
+    """The table, every row of which can be read (see `TABLE_SCHEMA`)."""
+    old = manifest.format < 3
+    kinds = {n: kind for n, kind in TABLE_SCHEMA.items() if not old or n not in SINCE_FORMAT_3}
+    table = _read_parquet(path, manifest, TABLE, kinds)
+    table = with_every_column(table) if old else table
+    if table.height != manifest.recordings or not is_sound(table):
+        raise no_content(path / TABLE)
+    covered = int((table["samples"] * table["leads"].list.len()).sum())
+    if covered != manifest.samples:
+        raise damaged(
+            path, f"its table covers {covered} samples, its signals hold {manifest.samples}"
+        )
+    return table
+
+
+def read_quarantine(path: Path, manifest: Manifest) -> pl.DataFrame:
+    """Recordings that could not be used: id, reason, detail."""
+    return _read_parquet(path, manifest, QUARANTINE, QUARANTINE_SCHEMA)
+
+
+def read_unmatched(path: Path, manifest: Manifest) -> tuple[str, ...]:
+    """Ids in label tables that have no recording."""
+    content = read_file(path, manifest, UNMATCHED)
+    try:
+        return tuple(map(str, json.loads(content)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise no_content(path / UNMATCHED) from error
+
+
+def read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
+    """The content of one of the files in the manifest, compared with its hash there."""
+    path = folder / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise file_error(error, path, doing="read") from error
+    if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
+        raise damaged(path, "it differs from its hash", folder)
+    return content
+
+
+def _read_parquet(folder: Path, manifest: Manifest, name: str, schema: Any) -> pl.DataFrame:
+    content = read_file(folder, manifest, name)
+    try:
+        table = pl.read_parquet(content)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise no_content(folder / name) from error
+    if dict(table.schema) != schema:
+        raise no_content(folder / name)
+    return table
+
+
+def no_content(path: Path) -> StoreError:
+    """Of a file that is as its manifest says, but not as `prepare` writes it."""
+    return StoreError(f"{path} does not hold what it should; {rebuild_hint(path.parent)}")

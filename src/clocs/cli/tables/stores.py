@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from clocs.cli.tables import columns
-from clocs.datasets.base import Quarantined, by_kind
+from clocs.datasets.base import Quarantined, faults_by_kind
 from clocs.frames.splits import PARTS
 
 _MAX_NAMED = 4
@@ -107,7 +107,7 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
         for one in info["quarantine_list"]:
             table.add_row(Text(one["reason"]), Text(one["id"]), Text(one["detail"]))
         return [Text(), table]
-    kinds = by_kind(Quarantined(**one) for one in info["quarantine_list"])
+    kinds = faults_by_kind(Quarantined(**one) for one in info["quarantine_list"])
     for one, count in kinds[:_MAX_KINDS]:
         table.add_row(Text(one.reason), f"{count:,}", Text(one.id), Text(one.detail))
     if left := kinds[_MAX_KINDS:]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Protocol, TypeVar
+from typing import Any
 
 from clocs.errors import BusyError, ClocsWarning, StoreError
 from clocs.files import cache_folder, locked, private_cache, private_folder, write_atomic, writing
@@ -23,56 +23,44 @@ from clocs.formats.addresses import (
     Address,
     MissingError,
     each,
-    translate_fsspec_errors,
     remote_file,
+    translate_fsspec_errors,
 )
 from clocs.limits import MAX_TABLE_BYTES
-from clocs.store.manifest import MANIFEST, Manifest
+from clocs.store.manifest import MANIFEST, Manifest, rebuild_hint
 
 _BATCH = 1024  # files whose names are in memory
 _WAIT_S = 0.2
 
 
-class _Verified(Protocol):
-    def verify(self) -> None: ...
-
-
-S = TypeVar("S", bound=_Verified)
-
-
-def open_copy(address: Address, open_folder: Callable[[Path], S]) -> S:
+def open_copy(address: Address, open_folder: Callable[[Path], Any]) -> Any:
     """A copy of the store at an address, made where there is none yet, or a damaged one.
 
-    Another process that asks for the same one waits for it.
-
-    Args:
-        address: Of the store.
-        open_folder: Opens a store; raises StoreError where it is damaged.
+    Another process that asks for the same one waits for it. `open_folder` opens a folder's store.
 
     Raises:
         StoreError: There is no complete store, or it is damaged or changes meanwhile.
     """
-
-    def check(folder: Path) -> None:
-        open_folder(folder).verify()
-
-    folder = _local_copy(address, check)
+    folder = _local_copy(address, open_folder)
     try:
         return open_folder(folder)
     except StoreError:  # damaged since it was made
         shutil.rmtree(folder)
-        return open_folder(_local_copy(address, check))
+        return open_folder(_local_copy(address, open_folder))
 
 
-def _local_copy(address: Address, check: Callable[[Path], None]) -> Path:
+def _local_copy(address: Address, open_folder: Callable[[Path], Any]) -> Path:
     content = _manifest_at(address)
-    folder = stores_folder() / manifest_key(content)
+    cache = cache_folder()
+    private_cache(cache)
+    private_folder(cache / "stores")
+    folder = cache / "stores" / hashlib.sha256(content).hexdigest()[:32]
     work = folder.with_name(f"{folder.name}.new")
     while not (folder / MANIFEST).is_file():
         try:
             with locked(work):
                 if not (folder / MANIFEST).is_file():  # not made by another process since
-                    _fetch(address, content, work / "store", check)
+                    _fetch(address, content, work / "store", open_folder)
                     shutil.rmtree(folder, ignore_errors=True)
                     (work / "store").rename(folder)
         except BusyError:
@@ -80,31 +68,6 @@ def _local_copy(address: Address, check: Callable[[Path], None]) -> Path:
     with suppress(OSError):
         work.rmdir()
     return folder
-
-
-def stores_folder() -> Path:
-    """Where copies of stores are, and stores on their way to an address."""
-    cache = cache_folder()
-    private_cache(cache)
-    private_folder(cache / "stores")
-    return cache / "stores"
-
-
-def work_folder(address: Address) -> Path:
-    """Where a store on its way to an address is made, so that it resumes."""
-    place = hashlib.sha256(f"{address.scheme}://{address.rest}".encode()).hexdigest()[:16]
-    return stores_folder() / f"upload-{place}"
-
-
-def keep_as_copy(folder: Path) -> None:
-    """Let a folder, a store that was uploaded, be the copy that opening it would make."""
-    copy = stores_folder() / manifest_key((folder / MANIFEST).read_bytes())
-    if not copy.exists():
-        folder.rename(copy)
-
-
-def manifest_key(manifest: bytes) -> str:
-    return hashlib.sha256(manifest).hexdigest()[:32]
 
 
 def _manifest_at(address: Address) -> bytes:
@@ -116,7 +79,9 @@ def _manifest_at(address: Address) -> bytes:
         ) from None
 
 
-def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path], None]) -> None:
+def _fetch(
+    address: Address, content: bytes, folder: Path, open_folder: Callable[[Path], Any]
+) -> None:
     private_folder(folder)
     write_atomic(folder / MANIFEST, content)
     try:
@@ -128,9 +93,10 @@ def _fetch(address: Address, content: bytes, folder: Path, check: Callable[[Path
         )
         notice = f"{address} ({size / 1e6:,.1f} MB) is copied to {folder.parents[1]}, once"
         warnings.warn(notice, ClocsWarning, stacklevel=2)
-        for names in batches(file_names(folder)):
-            each(names, lambda name: _get(address, folder, name))
-        check(folder)
+        names = _file_names(folder)
+        while batch := list(islice(names, _BATCH)):
+            each(batch, lambda name: _get(address, folder, name))
+        open_folder(folder).verify()
     except StoreError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise StoreError(str(error).replace(str(folder), str(address))) from None
@@ -144,7 +110,7 @@ def _pieces(folder: Path) -> list[Path]:
     return [folder / shard.folder for shard in manifest.shards] or [folder]
 
 
-def file_names(folder: Path) -> Iterator[str]:
+def _file_names(folder: Path) -> Iterator[str]:
     """Every file of a store but its manifest, by what that and those of its shards say."""
     for piece in _pieces(folder):
         manifest = Manifest.read(piece)
@@ -154,11 +120,6 @@ def file_names(folder: Path) -> Iterator[str]:
             raise StoreError(f"{piece / MANIFEST} names files outside of the store; do not use it")
         yield from (inner + name for name in names)
         yield from (f"{inner}signals/c/{number}" for number in range(manifest.chunks))
-
-
-def batches(names: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(names, _BATCH)):
-        yield batch
 
 
 def _get(address: Address, folder: Path, name: str) -> None:
@@ -173,7 +134,5 @@ def _get(address: Address, folder: Path, name: str) -> None:
                 system, remote = (address / name).system()
                 system.get_file(remote, str(partial))
         except MissingError:
-            raise StoreError(
-                f"{path} is missing from the store; delete the store and run `clocs prepare` again"
-            ) from None
+            raise StoreError(f"{path} is missing from the store; {rebuild_hint(folder)}") from None
         partial.replace(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -15,11 +14,9 @@ import pytest
 import clocs
 import edf_files
 from clocs.errors import ClocsWarning, SettingError, SourceError, StoreError
-from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.source import open_source
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, open_store
-from clocs.store.upload import upload
 from own_files import record
 from s3_server import BUCKET, SECRET, point_to, s3_server
 
@@ -95,24 +92,35 @@ def test_a_zip_on_s3_and_single_files_are_read_where_they_are(ward: Path) -> Non
         clocs.read(address("ward/absent.edf"))
 
 
-def test_a_store_goes_to_s3_and_is_opened_from_there(own_copies: Path) -> None:
-    made = clocs.prepare("synthetic", out=address("made"), patients=4)
-    shutil.rmtree(own_copies)
+def put(s3: Any, store: Store, name: str) -> None:
+    for path in store.path.rglob("*"):
+        if path.is_file():
+            s3.put_file(str(path), f"{BUCKET}/{name}/{path.relative_to(store.path).as_posix()}")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return clocs.prepare("synthetic", out=tmp_path_factory.mktemp("small") / "store", patients=3)
+
+
+def test_a_store_on_s3_is_copied_once_and_again_where_the_copy_is_damaged(
+    s3: Any, small: Store, own_copies: Path
+) -> None:
+    put(s3, small, "made")
     with pytest.warns(ClocsWarning, match=r"s3://ward/made \(.* MB\) is copied to"):
         opened = open_store(address("made"))
-    assert opened.manifest == made.manifest and own_copies in opened.path.parents
+    assert opened.manifest == small.manifest and own_copies in opened.path.parents
     assert own_copies.stat().st_mode & 0o077 == 0
     first = opened.path.stat().st_ino
     assert open_store(Path(address("made"))).path.stat().st_ino == first  # not copied again
     (opened.path / "table.parquet").unlink()
-    assert len(open_store(address("made"))) == len(made)  # a damaged copy is made again
-    assert clocs.prepare("synthetic", out=address("made"), patients=4).manifest == made.manifest
-    with pytest.raises(StoreError, match=r"s3://ward/made is already .*\(another settings"):
-        clocs.prepare("synthetic", out=address("made"), patients=5)
+    assert len(open_store(address("made"))) == len(small)
 
 
-def test_stores_and_files_at_addresses_are_embedded_as_those_here(ward: Path, small: Store) -> None:
-    upload(small.path, at("small"))
+def test_stores_and_files_at_addresses_are_embedded_as_those_here(
+    s3: Any, ward: Path, small: Store
+) -> None:
+    put(s3, small, "small")
     files: list[Path | str] = [address("ward/night.edf"), ward / "night.edf"]
     made = clocs.embed(
         "cmsc-chapman", *files, address("small"), level="recording", frame=5.0, leads=["II"]
@@ -122,46 +130,21 @@ def test_stores_and_files_at_addresses_are_embedded_as_those_here(ward: Path, sm
     assert len(rest) == len(small)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return clocs.prepare("synthetic", out=tmp_path_factory.mktemp("small") / "store", patients=3)
-
-
-def at(name: str) -> Address:
-    place = parse_path_or_url(address(name))
-    assert isinstance(place, Address)
-    return place
-
-
-def test_a_store_in_shards_goes_to_s3_and_back(own_copies: Path) -> None:
-    made = clocs.prepare("synthetic", out=address("parts"), patients=4, shards=2)
-    shutil.rmtree(own_copies)
+def test_a_store_in_shards_is_opened_from_s3(s3: Any, tmp_path: Path) -> None:
+    made = clocs.prepare("synthetic", out=tmp_path / "parts", patients=4, shards=2)
+    put(s3, made, "parts")
     opened = open_store(address("parts"))
     assert len(opened.shards) == 2 and opened.manifest == made.manifest
 
 
-def test_half_an_upload_does_not_open_and_is_finished_by_the_next(s3: Any, small: Store) -> None:
-    upload(small.path, at("half"))
-    mark = open_store(address("half")).path.name
-    s3.mv(f"{BUCKET}/half/{MANIFEST}", f"{BUCKET}/kept")
-    s3.rm_file(f"{BUCKET}/half/table.parquet")
-    with pytest.raises(StoreError, match="is no complete store"):
-        open_store(address("half"))
-    with pytest.raises(StoreError, match="holds other files"):
-        upload(small.path, at("half"))
-    s3.pipe_file(f"{BUCKET}/half/upload.json", b"of another")
-    with pytest.raises(StoreError, match="a part of another store"):
-        upload(small.path, at("half"))
-    s3.pipe_file(f"{BUCKET}/half/upload.json", mark.encode())
-    upload(small.path, at("half"))
-    assert open_store(address("half")).manifest == small.manifest
-    assert not s3.exists(f"{BUCKET}/half/upload.json")
-
-
-def test_a_damaged_and_a_changed_store_are_noticed(
+def test_incomplete_damaged_and_changed_stores_are_noticed(
     s3: Any, small: Store, tmp_path: Path, own_copies: Path
 ) -> None:
-    upload(small.path, at("worn"))
+    put(s3, small, "worn")
+    s3.mv(f"{BUCKET}/worn/{MANIFEST}", f"{BUCKET}/kept")
+    with pytest.raises(StoreError, match="is no complete store"):
+        open_store(address("worn"))
+    s3.mv(f"{BUCKET}/kept", f"{BUCKET}/worn/{MANIFEST}")
     chunk, own = f"{BUCKET}/worn/signals/c/0", (small.path / "signals/c/0").read_bytes()
     for damaged in (own[:900] + bytes([own[900] ^ 1]) + own[901:], own[:-1]):
         s3.pipe_file(chunk, damaged)
@@ -175,7 +158,7 @@ def test_a_damaged_and_a_changed_store_are_noticed(
     assert open_store(address("worn")).manifest == small.manifest
     other = clocs.prepare("synthetic", out=tmp_path / "other", patients=5)
     s3.rm(f"{BUCKET}/worn", recursive=True)
-    upload(other.path, at("worn"))
+    put(s3, other, "worn")
     assert open_store(address("worn")).manifest == other.manifest
 
 
@@ -184,16 +167,12 @@ def test_what_is_wrong_with_an_address_is_one_sentence(
 ) -> None:
     with pytest.raises(SourceError, match="s3://nowhere/x does not exist; check its bucket"):
         clocs.prepare("folder", "s3://nowhere/x", out=tmp_path / "out")
-    with pytest.raises(SourceError, match="s3://nowhere/x does not exist"):
-        clocs.prepare("synthetic", out="s3://nowhere/x")
     with pytest.raises(SourceError, match="s3://ward/absent holds no files"):
         clocs.prepare("folder", address("absent"), out=tmp_path / "out")
     with pytest.raises(StoreError, match="s3://ward/ward is no complete store"):
         open_store(address("ward"))
-    with pytest.raises(StoreError, match="s3://ward/ward holds other files"):
-        clocs.prepare("synthetic", out=address("ward"))
-    with pytest.raises(SettingError, match="lies in the source s3://ward/ward"):
-        clocs.prepare("folder", address("ward"), out=address("ward/store"))
+    with pytest.raises(SettingError, match="`out` is s3://ward/new; stores are written to folders"):
+        clocs.prepare("synthetic", out=address("new"))
     with pytest.raises(SettingError, match="nosuch://x/y is not an address"):
         open_store("nosuch://x/y")
     monkeypatch.setitem(sys.modules, "s3fs", None)
