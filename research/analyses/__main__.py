@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from clocs.errors import ClocsError
-from clocs.experiments.marked import fill
+from clocs.experiments.pages import fill
 from clocs.training.checkpoint import load_checkpoints
 from research.analyses.run import ANALYSES, analyze, load_data, read_all, save
 from research.analyses.tables import tables

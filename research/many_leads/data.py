@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from clocs.errors import SettingError
-from clocs.experiments.simulated import simulated_datasets
+from clocs.experiments.data import simulated_datasets
 from clocs.frames.frames import Frames, join
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from research.many_leads.items import DATASETS

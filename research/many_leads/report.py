@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from clocs.experiments.marked import fill as fill_marked
+from clocs.experiments.pages import fill as fill_marked
 from clocs.training.checkpoint import load_checkpoint
 from research.many_leads.model_card import ship
 from research.many_leads.results import added, read, read_runs, write

@@ -13,8 +13,8 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
-from clocs.experiments.draws import Draws
 from clocs.experiments.ledger import Run, open_ledger
+from clocs.experiments.results import unpack_draws
 from clocs.files import PUBLIC, file_error, write_atomic
 from research.many_leads.items import SCRATCH, WINNER
 
@@ -74,7 +74,7 @@ def read_runs(folders: Iterable[Path]) -> StudyResults:
     versions = {json.dumps(run.versions, sort_keys=True): run.versions for run in runs.values()}
     rows = {name: row_of(run) for name, run in runs.items()}
     scores = [row for row in rows.values() if "auc_mean" in row]
-    unpacked = {name: Draws.unpack(content).auc for name, content in packed.items()}
+    unpacked = {name: unpack_draws(content) for name, content in packed.items()}
     return StudyResults(
         recipe=facts.get("recipe", {}),
         data={k.removeprefix("data of "): v for k, v in facts.items() if k.startswith("data of ")},

@@ -17,10 +17,10 @@ import torch
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import plain
-from clocs.experiments.ledger import Ledger, open_ledger, versions
-from clocs.experiments.runner import TimeIsOver, last_line
-from clocs.training.loop import Epoch
+from clocs.experiments.ledger import Ledger, last_line, open_ledger, versions
+from clocs.experiments.runner import TimeIsOver
 from clocs.training.ranks import pick_device
+from clocs.training.loop import Epoch
 from research.many_leads.data import StudyData
 from research.many_leads.items import STAGES, Item, Pretraining, Scoring, items
 from research.many_leads.recipe import TINY, Recipe
@@ -30,7 +30,6 @@ from research.many_leads.steps import Bench
 GUESSES = {"pretrain": 0.0, "linear": 8.0, "attentive": 60.0, "finetune": 90.0}
 GUESS = 60.0
 MARGIN = 1.3  # an item begins only if there is so much more time than it should take
-_REMEDY = "give a new folder as `out`"
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,9 @@ def run(
     data = StudyData(frames, patients=recipe.patients)
     bench = Bench(data, recipe, out / "encoders", pick_device(device))
     with closing(open_ledger(out)) as ledger:
-        ledger.settle("recipe", recipe.facts(), _REMEDY)
+        ledger.require_fact("recipe", recipe.facts())
         for name, content in data.facts().items():
-            ledger.settle(f"data of {name}", content, _REMEDY)
+            ledger.require_fact(f"data of {name}", content)
         if retry:
             ledger.forget_failures()
         deadline = None if seconds is None else began + seconds

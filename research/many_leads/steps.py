@@ -12,7 +12,7 @@ import torch
 
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.noise import kinds_at
-from clocs.experiments.draws import Draws
+from clocs.experiments.results import pack_draws
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.pretraining.pretrain import pretrain_frames
@@ -210,7 +210,7 @@ def result_of(one: GroupResult) -> dict[str, Any]:
     facts = {k: v for k, v in scores.items() if k not in _LEFT_OUT}
     if one.draws is None:
         return facts
-    return facts | {"draws": Draws(one.draws).packed()}
+    return facts | {"draws": pack_draws(one.draws)}
 
 
 def count_weights(checkpoint: Checkpoint) -> int:

@@ -13,7 +13,7 @@ import torch
 from clocs.errors import SettingError
 from clocs.evaluation import score_groups
 from clocs.evaluation.groups import GroupResult
-from clocs.experiments.simulated import simulated_frames
+from clocs.experiments.data import simulated_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from clocs.experiments.data import Library, library_of
+from clocs.experiments.data import Library, library_from_frames, simulated_frames
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.runner import GridStatus, Runner
-from clocs.experiments.simulated import simulated_frames
 from clocs.experiments.steps import Profile
 
 TINY = Profile(
@@ -19,7 +18,7 @@ NAMES = ("chapman", "physionet2020", "physionet2017", "cardiology")
 
 
 def small_library(*names: str, patients: int = 24) -> Library:
-    return library_of({n: simulated_frames(n, NAMES.index(n), patients) for n in names})
+    return library_from_frames({n: simulated_frames(n, NAMES.index(n), patients) for n in names})
 
 
 def small_cells() -> list[Cell]:
@@ -47,6 +46,6 @@ if __name__ == "__main__":
         Ledger(Path(sys.argv[1])),
         small_library("chapman", "physionet2020"),
         TINY,
-        on_progress=lambda progress: print(progress.message, flush=True),  # noqa: T201
+        on_progress=lambda message, done, total: print(message, flush=True),  # noqa: T201
     )
     sys.exit(0 if runner.work(process_cells()).complete else 1)

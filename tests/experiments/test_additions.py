@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from clocs.experiments import paper
-from clocs.experiments.additions import ABLATIONS, LABELED, SHOWN
-from clocs.experiments.cells import VARIANTS
 from clocs.experiments.data import Library
-from clocs.experiments.dry_run import estimate
-from clocs.experiments.grid import cells_of, grid, only
+from clocs.experiments.estimate import estimate
+from clocs.experiments.grid import (
+    ABLATIONS,
+    LABELED,
+    SHOWN,
+    VARIANTS,
+    cells_of,
+    grid,
+    only,
+    run_name,
+)
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.runner import run_name, why_not
 from clocs.pretraining.plan import Plan
 from clocs.training.checkpoint import load_checkpoints
 
@@ -57,7 +63,7 @@ def test_the_ablations_run_and_each_encoder_differs_in_what_its_row_says(
     assert trained["instance-pairs"]["positives"] == "instance"
     assert trained["norm-per-view"]["batch_norm"] == "view"
     assert trained["unnormalised"]["normalization"] == "none"
-    missing = [why_not(library, cell) for cell in cells if why_not(library, cell)]
+    missing = [library.why_not(cell) for cell in cells if library.why_not(cell)]
     assert missing == ["needs recordings of 3 segments", "needs recordings of 4 segments"]
 
 
@@ -99,7 +105,7 @@ def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_miss
         assert 0 <= result["ap_recording_mean"] <= 1
         if cell.task == "finetune":
             assert result["settings"]["batch_size"] == 16
-    assert why_not(library, only(cells, ["patients=100"])[0]) == "needs 100 labeled patients"
+    assert library.why_not(only(cells, ["patients=100"])[0]) == "needs 100 labeled patients"
 
 
 @pytest.mark.parametrize(

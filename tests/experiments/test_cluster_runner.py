@@ -16,14 +16,12 @@ import psutil
 import pytest
 
 from clocs.errors import SettingError
-from clocs.experiments import cluster_runner
-from clocs.experiments.attempts import Attempt, Files, Site, score_on_node
-from clocs.experiments.cells import Cell, Pretraining
-from clocs.experiments.dry_run import estimate
+from clocs.experiments import cluster_runner, runner
+from clocs.experiments.cluster_runner import Files, Site, score_on_node
+from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
-from clocs.experiments.runner import GridProgress
-from clocs.experiments.steps import SIMULATED
+from clocs.experiments.steps import SIMULATED, Attempt
 from clocs.ray_cluster import ClusterError, Needs, Tasks, connect, nodes, run_all
 from ray_nodes import start_head
 
@@ -112,13 +110,6 @@ def test_a_cluster_says_what_it_has_and_runs_what_is_asked(cluster: Any, tmp_pat
         list(run_all(square, [1], needs=Needs(cpus=64)))
 
 
-def test_a_dry_run_asks_the_cluster_what_it_has(cluster: Any, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"dataset": "synthetic", "device": None, "ray": cluster.address}
-    found = estimate(["table-1"], out=tmp_path / "none", **asked)
-    assert found.device == "cpu" and found.cluster is not None
-    assert (found.cluster.nodes, found.cluster.gpus, found.cluster.slots) == (2, 0, 2)
-
-
 def test_a_dying_worker_is_tried_again_and_an_error_raised_as_it_is(
     cluster: Any, tmp_path: Path
 ) -> None:
@@ -168,7 +159,7 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def interrupt(progress: GridProgress) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -191,13 +182,14 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
 
     monkeypatch.setattr(cluster_runner, "score_on_node", one_node_never_ends)
     killer = killed_once(cluster, victim, markers / lost)
-    # fleets of one, so that there are two of them
-    status = GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT, members=1)
+    for module in (cluster_runner, runner):  # fleets of one, so that there are two of them
+        monkeypatch.setattr(module, "MEMBERS", 1)
+    status = GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT)
     assert not capsys.readouterr().out  # what Ray says of the node would be among our JSON
     assert status.complete and status.done == 2
     killer.join()
     assert {path.name for path in markers.iterdir()} == {lost, cluster.head_node.node_id}
-    GRID(out=tmp_path / "here", device="cpu", members=1)
+    GRID(out=tmp_path / "here", device="cpu")
     assert scores(tmp_path / "cluster") == scores(tmp_path / "here")
 
 

@@ -14,18 +14,30 @@ import numpy as np
 import pytest
 
 from clocs.experiments import tables
-from clocs.experiments.additions import CHOSEN_SCHEDULES, SPLIT_SEEDS, on_split
-from clocs.experiments.cells import Cell, Pretraining
 from clocs.experiments.claims import claims
-from clocs.experiments.comparisons import FAMILY, contests, surviving
-from clocs.experiments.draws import Draws
-from clocs.experiments.exports import open_results, write_exports
-from clocs.experiments.grid import grid, only
+from clocs.experiments.comparisons import (
+    FAMILY,
+    above_untrained,
+    compare_cells,
+    contests,
+    splits_ahead,
+    surviving,
+    surviving_markdown,
+)
+from clocs.experiments.grid import (
+    CHOSEN_SCHEDULES,
+    SPLIT_SEEDS,
+    Cell,
+    Pretraining,
+    grid,
+    on_split,
+    only,
+    run_name,
+)
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.paired import above_untrained, compare_cells, splits_ahead
 from clocs.experiments.report import report
-from clocs.experiments.results import Results
-from clocs.experiments.runner import Runner, run_name
+from clocs.experiments.results import Draws, Results, open_results, write_results
+from clocs.experiments.runner import Runner
 
 from .small import TINY, small_library
 
@@ -35,7 +47,8 @@ PATIENTS = np.random.default_rng(0).normal(size=2000)  # what every method share
 def draws(mean: float, name: str, noise: float = 0.002) -> Draws:
     """Of a method of this AUC: patients are hard for all, and each has some noise of its own."""
     own = np.random.default_rng(zlib.crc32(name.encode())).normal(size=2000)
-    return Draws(mean + 0.02 * PATIENTS + noise * own)
+    found: Draws = mean + 0.02 * PATIENTS + noise * own
+    return found
 
 
 def results_of(aucs: Mapping[Cell, float], without_draws: tuple[Cell, ...] = ()) -> Results:
@@ -76,7 +89,7 @@ def test_a_difference_that_patients_share_is_found_and_noise_is_not() -> None:
     equal = compare_cells(results, a, c)
     assert equal is not None and equal.verdict == "not distinguishable"
     assert compare_cells(results_of({a: 0.8, b: 0.7}, without_draws=(b,)), a, b) is None
-    lacking = {run_name(a, 5): Draws(np.full(2000, np.nan))}
+    lacking = {run_name(a, 5): np.full(2000, np.nan)}
     nothing = replace(results, draws={**results.draws, **lacking})
     assert compare_cells(nothing, a, b) is None
 
@@ -90,7 +103,7 @@ def test_fine_tuned_cells_get_their_mark_from_a_test() -> None:
     assert above_untrained(results, [simclr]) == {simclr: False}
     assert above_untrained(results, [random, random_bn]) == {}
     table = tables.score_table(results, "finetune", title="", cells=set(grid("table-2")))
-    text = tables.markdown(table)
+    text = table.markdown()
     assert "0.740 ± 0.000†" in text
     assert "0.720 ± 0.000†" in text and "0.780 ± 0.000†" not in text
     assert table.untested == 0
@@ -101,7 +114,7 @@ def test_results_without_draws_have_no_mark_and_count_as_not_tested() -> None:
     means = {random: 0.70, random_bn: 0.74, cmsc: 0.78, simclr: 0.70}
     results = results_of(means, without_draws=(simclr,))
     table = tables.score_table(results, "finetune", title="", cells=set(grid("table-2")))
-    assert "†" not in tables.markdown(table)
+    assert "†" not in table.markdown()
     assert table.untested == 1
     for absent in (random, random_bn):  # the other one is the rival then
         fewer = results_of(means, without_draws=(absent,))
@@ -121,7 +134,7 @@ def test_splits_are_means_and_vary_together_for_both_sides() -> None:
     assert fewer is not None and fewer.splits == 4
 
 
-def test_splits_of_fewer_seeds_are_counted_but_not_tested_unless_asked_for() -> None:
+def test_splits_of_fewer_seeds_are_counted_but_not_tested() -> None:
     a, b = at("cmsc", "chapman", "cardiology"), at("simclr", "chapman", "cardiology")
     means = {on_split(a, s) if s else a: 0.80 for s in range(5)}
     means |= {on_split(b, s) if s else b: 0.81 if s == 4 else 0.78 for s in range(5)}
@@ -131,12 +144,9 @@ def test_splits_of_fewer_seeds_are_counted_but_not_tested_unless_asked_for() -> 
         if "split4" in name or "split3" in name:
             run.result["auc"] = run.result["auc"][:3]
             run.result["seeds"] = [0, 1, 2]
-    tested, every = compare_cells(results, a, b), compare_cells(results, a, b, every=True)
-    assert tested is not None and every is not None
-    assert (tested.splits, every.splits) == (3, 5)
+    tested = compare_cells(results, a, b)
+    assert tested is not None and tested.splits == 3
     assert splits_ahead(results, a, b) == (4, 5)
-    found = surviving(results)
-    assert "fewer seeds" in found.rule and "fewer seeds" not in surviving(results, every=True).rule
 
 
 def test_a_table_over_splits_has_intervals_and_marks() -> None:
@@ -145,7 +155,7 @@ def test_a_table_over_splits_has_intervals_and_marks() -> None:
     means = {
         on_split(c, s) if s else c: quality[c.pretraining.method] for c in cells for s in range(5)
     }
-    text = tables.markdown(tables.split_table(results_of(means), "finetune"))
+    text = tables.split_table(results_of(means), "finetune").markdown()
     assert "0.705 ± 0.000† [0." in text
     assert "0.780 ± 0.000** [0." in text
 
@@ -188,17 +198,11 @@ def test_every_column_is_compared_and_corrected_over_the_columns() -> None:
     assert {one.comparison.a.rpartition("-")[2] for one in against} == {"cmsc"}
     p = sorted(one.comparison.p for one in against)
     assert min(one.comparison.p_holm for one in against) == pytest.approx(6 * p[0])
-    found = surviving(results_of(table_2()))
-    rows = dict(found.rows)
-    best = dict(zip(found.rivals, rows[next(iter(rows))], strict=True))
-    assert "chosen on validation patients" in next(iter(rows))
-    assert best["MT-SSL"] == "below in 6 of 6" and best["stronger untrained"] == "above in 6 of 6"
-    assert "| below in 6 of 6 |" in found.markdown()
-    words = dict(zip(found.rivals, found.words, strict=True))
-    assert words["MT-SSL"].startswith("below MT-SSL from Chapman to Cardiology, from Chapman to ")
-    assert words["MT-SSL"].endswith(" and from PhysioNet 2020 to Chapman (fine-tuned)")
-    assert words["stronger untrained"].startswith("above the stronger untrained encoder from ")
-    assert f"- {words['BYOL']}\n" in found.markdown()
+    heads, best, *_ = surviving(made)[1]
+    assert best[0] == "Best of CMSC, CMLC and CMSMLC, chosen on validation patients"
+    assert best[heads.index("MT-SSL")] == "below in 6 of 6"
+    assert best[heads.index("stronger untrained")] == "above in 6 of 6"
+    assert "| below in 6 of 6 |" in surviving_markdown(made)
 
 
 def test_the_best_of_the_family_is_not_claimed_without_validation_scores() -> None:
@@ -232,7 +236,7 @@ def test_the_stronger_form_of_byol_is_that_over_all_splits() -> None:
     for cell in [c for c in means if c.pretraining.method == "byol" and not c.pretraining.epochs]:
         means |= {on_split(cell, seed): 0.75 for seed in SPLIT_SEEDS}
     made = [one for one in contests(results_of(means)) if one.rival == "BYOL"]
-    assert {one.comparison.b for one in made if one.task == "finetune"} == {
+    assert {one.comparison.b for one in made if one.column[0] == "finetune"} == {
         "chapman-4leads-e128-byol",
         "physionet2020-4leads-e128-byol",
     }
@@ -241,7 +245,7 @@ def test_the_stronger_form_of_byol_is_that_over_all_splits() -> None:
 def test_where_nothing_has_draws_the_report_says_so() -> None:
     results = results_of(table_2(), without_draws=tuple(table_2()))
     nothing = "No differences were tested: these results have no draws of the bootstrap."
-    assert surviving(results).markdown() == nothing
+    assert surviving_markdown(contests(results)) == nothing
 
 
 def test_claims_count_what_can_be_distinguished() -> None:
@@ -269,15 +273,15 @@ def test_draws_travel_with_the_results_from_the_runs_to_a_report_and_back(tmp_pa
     for cell in cells:
         result, run = results.result(cell), run_name(cell, 2)
         assert result is not None and "draws" not in result
-        low, high = np.nanquantile(results.draws[run].auc, [0.025, 0.975]).clip(0, 1)
+        low, high = np.nanquantile(results.draws[run], [0.025, 0.975]).clip(0, 1)
         assert result["ci95"] == pytest.approx([low, high], abs=5e-4)
-        assert len(results.draws[run].auc) == 200
+        assert len(results.draws[run]) == 200
     report(tmp_path / "runs", tmp_path / "out")
     again = open_results(tmp_path / "out", tmp_path / "runs")
     assert again.draws.keys() == names
     rows = json.loads((tmp_path / "out" / "comparisons.json").read_text(encoding="utf-8"))
     assert {row["rival"] for row in rows} == {"stronger untrained"}
     (tmp_path / "again").mkdir()
-    write_exports(again, tmp_path / "again")
+    write_results(again, tmp_path / "again")
     kept = [tmp_path / name / "draws.safetensors" for name in ("out", "again")]
     assert kept[0].read_bytes() == kept[1].read_bytes()

@@ -12,7 +12,7 @@ import pytest
 import clocs
 from clocs import Frames, Store
 from clocs.errors import SettingError
-from clocs.experiments.data import library_of, open_library, save_frames
+from clocs.experiments.data import library_from_frames, open_library, save_frames
 from clocs.frames.frames import join
 from clocs.frames.make import make_frames
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS
@@ -55,11 +55,11 @@ def test_a_saved_file_gives_the_same_frames_as_its_store(
 def test_missing_leads_are_named(small_frames: Frames) -> None:
     four = replace(small_frames, dataset="chapman")
     one = replace(small_frames.with_leads(["II"]), dataset="cardiology")
-    library = library_of({"chapman": four, "cardiology": one})
-    assert library.why_not("chapman", 4) is None
-    assert library.why_not("chapman", 12) == "needs a 12-lead store"
-    assert library.why_not("cardiology", 12) is None  # one lead is used as it is
-    assert library.why_not("physionet2020", 4) == "needs a store of physionet2020"
+    library = library_from_frames({"chapman": four, "cardiology": one})
+    assert library.lacks("chapman", 4) is None
+    assert library.lacks("chapman", 12) == "needs a 12-lead store"
+    assert library.lacks("cardiology", 12) is None  # one lead is used as it is
+    assert library.lacks("physionet2020", 4) == "needs a store of physionet2020"
     assert library.frames("cardiology", leads=12).leads == ("II",)
     with pytest.raises(SettingError, match="needs a 12-lead store"):
         library.frames("chapman", leads=12)

@@ -7,18 +7,19 @@ import pytest
 
 from clocs.cli.demo import _activation, demo_table
 from clocs.experiments import demo
-from clocs.experiments.demo_data import DEMO, PATIENTS, encoder_folder, finished_demo, store_folder
+from clocs.experiments.demo import DEMO, PATIENTS, encoder_folder, finished_demo, store_folder
 from clocs.explorer.open import open_session
 from clocs.pretraining.pretrain import pretrain
 from clocs.store.store import Store
-from clocs.training import Settings
+
+SHORT = {"epochs": 2, "batch_size": 64}
 
 
 def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "PRETRAINING", Settings(epochs=2, batch_size=64))
-    monkeypatch.setattr(demo, "EVALUATION", Settings(epochs=2, batch_size=64))
+    monkeypatch.setattr(demo, "PRETRAINING", SHORT)
+    monkeypatch.setattr(demo, "EVALUATION", SHORT)
     first = demo.run_demo(tmp_path / "demo", patients=40)
     page = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     for method in ("random", "random-bn", "cmsc"):

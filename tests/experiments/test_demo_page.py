@@ -10,12 +10,11 @@ from playwright.sync_api import Page
 
 from accessibility import violations
 from clocs.experiments import demo
-from clocs.training import Settings
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    short = Settings(epochs=2, batch_size=64)
+    short = {"epochs": 2, "batch_size": 64}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "PRETRAINING", short)
         patch.setattr(demo, "EVALUATION", short)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
-from clocs.experiments.additions import CHOSEN_SCHEDULES, chosen_schedule
-from clocs.experiments.claims import claims
-from clocs.experiments.coverage import coverage
-from clocs.experiments.exports import open_results
-from clocs.experiments.grid import GRIDS
-from clocs.experiments.marked import filled
-from clocs.experiments.report import generated_parts
-from clocs.experiments.results import Results
+from clocs.experiments import paper
+from clocs.experiments.comparisons import chosen_schedule
+from clocs.experiments.grid import CHOSEN_SCHEDULES, Cell, Pretraining, run_name
+from clocs.experiments.report import report
+from clocs.experiments.results import Results, open_results, value_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
-SETTINGS = (
-    "pretraining", "task", "method", "pretrain", "downstream", "embedding_dim", "fraction",
-    "split_seed", "seeds", "leads", "tau_d", "perturb", "tasks", "frame", "encoder_frame", "input",
-    "metric", "version",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +24,15 @@ def results() -> Results:
     return open_results(RESULTS)
 
 
-@pytest.mark.parametrize("name", [name for name in GRIDS if (RESULTS / f"{name}.json").is_file()])
-def test_no_two_rows_have_the_same_settings(name: str) -> None:
-    rows: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    assert rows
-    for row in rows:
-        assert set(SETTINGS) <= row.keys(), row["run"]
-        assert row["frame"].keys() == row["encoder_frame"].keys() == {"seconds", "samples"}
-        assert row["version"] and row["metric"] and row["leads"] and row["seeds"]
-        assert (row["tau_d"] is not None) == (row["method"] == "byol")
-        assert (row["tasks"] is not None) == (row["method"] == "mtssl")
-    told_apart = {json.dumps([row[key] for key in SETTINGS]) for row in rows}
-    assert len(told_apart) == len(rows)
+def test_every_run_says_what_it_is(results: Results) -> None:
+    assert len(results.runs) > 2000
+    for run in results.runs.values():
+        own = dict(run.settings)
+        if run.kind == "pretrain":
+            assert run.name == run_name(Pretraining(**own), run.seeds)
+        else:
+            cell = Cell(Pretraining(**own.pop("pretraining")), **own)
+            assert run.name == run_name(cell, run.seeds) and run.kind == cell.task
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("retrieval-*.json")), ids=lambda p: p.stem)
@@ -57,19 +47,13 @@ def test_scores_of_the_search_have_all_their_settings(path: Path) -> None:
 
 
 def test_every_json_file_is_one_of_these() -> None:
-    known = {f"{name}.json" for name in GRIDS} | {
-        "coverage.json",
-        "runs.json",
-        "comparisons.json",
-        "many-leads.json",
-    }
+    known = {"coverage.json", "comparisons.json", "many-leads.json"}
     found = {path.name for path in RESULTS.glob("*.json")}
     assert not {name for name in found - known if not name.startswith("retrieval-")}
 
 
-def test_the_counts_are_those_of_the_results(results: Results) -> None:
-    written = json.loads((RESULTS / "coverage.json").read_text(encoding="utf-8"))
-    assert written == coverage(results, claims(results))
+def test_the_folder_is_light() -> None:
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 8e6
 
 
 def test_byols_schedules_on_further_splits_are_those_chosen_on_the_first(results: Results) -> None:
@@ -77,9 +61,47 @@ def test_byols_schedules_on_further_splits_are_those_chosen_on_the_first(results
     assert chosen == CHOSEN_SCHEDULES
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/patients.md", "docs/results/README.md"])
-def test_generated_parts_are_up_to_date(results: Results, name: str) -> None:
-    """Write them again: clocs report docs/results --out docs/results --fill README.md …"""
-    text = (ROOT / name).read_text(encoding="utf-8")
-    assert "<!-- clocs:" in text
-    assert text == filled(text, generated_parts(results, RESULTS), where=name)
+def test_a_report_made_again_is_the_published_one(tmp_path: Path) -> None:
+    """Write it again: clocs report docs/results --out docs/results --fill README.md."""
+    pages = {"README.md": tmp_path / "root.md", "docs/results/README.md": tmp_path / "README.md"}
+    for name, copy in pages.items():
+        copy.write_bytes((ROOT / name).read_bytes())
+    report(RESULTS, tmp_path, fill=[pages["README.md"]])
+    for name, copy in pages.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert "<!-- clocs:" in text and text == copy.read_text(encoding="utf-8")
+    for path in sorted(RESULTS.glob("*.md")):
+        assert (tmp_path / path.name).read_text("utf-8") == path.read_text("utf-8"), path.name
+    for name in ("coverage.json", "draws.safetensors", "runs.json.xz"):
+        assert (tmp_path / name).read_bytes() == (RESULTS / name).read_bytes(), name
+    now, published = (
+        json.loads((folder / "comparisons.json").read_text("utf-8"))
+        for folder in (tmp_path, RESULTS)
+    )
+    for one, other in zip(now, published, strict=True):
+        assert one.pop("ci95") == pytest.approx(other.pop("ci95"), abs=1e-12)
+        assert one == other
+
+
+@pytest.mark.parametrize("dataset", paper.PRETRAIN)
+def test_the_search_is_as_good_as_the_pages_say(dataset: str) -> None:
+    rows = json.loads((RESULTS / f"retrieval-{dataset}.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "patients.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    groups: dict[tuple[str, float, float], list[dict[str, Any]]] = {}
+    for row in rows:
+        trained = row["frame_trained"]["seconds"]
+        groups.setdefault((row["method"], row["frame"]["seconds"], trained), []).append(row)
+    for (method, _, _), own in groups.items():
+        line = f"| {paper.METHOD_TITLES[method]} | "
+        if all(row["halves"] for row in own):
+            line += f"{own[0]['halves']['frame']:g} s"
+            scores = [str(value_of([r["halves"][k] for r in own])) for k in ("top1", "top10")]
+            assert any(
+                one.startswith(line) and all(score in one for score in scores)
+                for one in page.splitlines()
+            )
+    for method in {row["method"] for row in rows if row["halves"]}:
+        own = [row["halves"]["top1"] for row in rows if row["halves"] and row["method"] == method]
+        title = paper.METHOD_TITLES[method].replace(",", "")
+        assert f"{title} {100 * fmean(own):.0f} %" in readme

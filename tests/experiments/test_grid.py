@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,20 @@ import pytest
 
 from clocs.errors import SettingError
 from clocs.experiments import paper
-from clocs.experiments.additions import better_schedule, chosen_schedule
 from clocs.experiments.claims import claims
-from clocs.experiments.grid import NAMES, Cell, Pretraining, cell_of, grid, only, paper_values
+from clocs.experiments.comparisons import better_schedule, chosen_schedule
+from clocs.experiments.grid import (
+    NAMES,
+    Cell,
+    Pretraining,
+    cell_of,
+    grid,
+    only,
+    paper_values,
+    run_name,
+)
 from clocs.experiments.ledger import Run
-from clocs.experiments.results import Results
-from clocs.experiments.runner import run_name
+from clocs.experiments.results import RUNS, Results
 from clocs.pretraining.methods import METHODS
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -140,7 +149,7 @@ def test_results_keep_the_names_they_had_before_settings_were_added() -> None:
     assert run_name(cell, 5) == (
         "score/linear-chapman-4leads-e128-f0.5-split0/chapman-4leads-e128-cmsc/seeds5"
     )
-    recorded = json.loads((RESULTS / "runs.json").read_text(encoding="utf-8"))["runs"]
+    recorded = json.loads(lzma.decompress((RESULTS / RUNS).read_bytes()))["runs"]
     every = grid("all")
     known = {run_name(cell, seeds) for cell in every for seeds in {r["seeds"] for r in recorded}}
     scores = [r["name"] for r in recorded if r["state"] == "done" and r["kind"] != "pretrain"]

@@ -112,10 +112,10 @@ def test_the_seconds_of_all_attempts_are_counted(tmp_path: Path) -> None:
 
 def test_a_folder_of_runs_is_of_one_kind_of_data(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    ledger.settle("data of chapman", "abc", "give a new folder as `out`")
-    ledger.settle("data of chapman", "abc", "give a new folder as `out`")
+    ledger.require_fact("data of chapman", "abc")
+    ledger.require_fact("data of chapman", "abc")
     with pytest.raises(SettingError, match="differ in the data of chapman; give a new folder"):
-        ledger.settle("data of chapman", "abd", "give a new folder as `out`")
+        ledger.require_fact("data of chapman", "abd")
 
 
 def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path) -> None:
 
 def filled(folder: Path) -> None:
     ledger = Ledger(folder)
-    ledger.settle("data", {"chapman": "abc"}, "use another folder")
+    ledger.require_fact("data", {"chapman": "abc"})
     for name in "abc":
         ledger.add(name, "linear", {"fraction": 0.5}, 5)
     with ledger.claim("a", "b"):
@@ -217,8 +217,8 @@ def test_draws_are_kept_apart_from_the_result_and_those_of_a_second_attempt_coun
 def test_a_full_disk_is_named_and_the_ledger_stays_as_it_was(tmp_path: Path) -> None:
     filled(tmp_path)
     ledger = Ledger(tmp_path)
-    pages = ledger._db.execute("PRAGMA page_count")[0][0]
-    ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    pages = ledger._execute("PRAGMA page_count")[0][0]
+    ledger._execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(FileError, match=rf"{FILE} cannot be written: the disk is full; free some"):
         ledger.finish("c", {"curve": [0.5] * 10_000}, seconds=1.0, versions={})
     ledger.close()

@@ -16,9 +16,9 @@ from clocs.errors import ClocsError, SettingError
 from clocs.evaluation.baseline import score_against_untrained
 from clocs.experiments import steps
 from clocs.experiments.data import Library
-from clocs.experiments.grid import Cell, Pretraining, grid, only
+from clocs.experiments.grid import Cell, Pretraining, grid, only, run_name
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.runner import Runner, run_name
+from clocs.experiments.runner import Runner
 from clocs.training.checkpoint import load_checkpoints
 
 from .small import TINY, process_cells, small_cells, small_library, work

@@ -12,7 +12,7 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from matplotlib.patches import Polygon, Rectangle
+from matplotlib.patches import Rectangle
 from typer.testing import CliRunner
 
 import clocs
@@ -20,14 +20,10 @@ from clocs import Checkpoint, Frames, FrameSpec, Store
 from clocs.cli.show import app
 from clocs.errors import SettingError
 from clocs.figures.canvas import save
-from clocs.figures.perturbations import first_frame, show_perturbations
-from clocs.figures.similarity import show_similarity
-from clocs.figures.views import show_views
+from clocs.figures.methods import first_frame, show_perturbations, show_similarity, show_views
 from clocs.frames.make import make_frames
-from clocs.kernels import keyed_random
-from clocs.pretraining import perturbations
-from clocs.training import Settings
 from clocs.training.checkpoint import load_checkpoint
+from clocs.training import Settings
 
 SPEC = FrameSpec(5.0, 2500)
 
@@ -92,24 +88,6 @@ def test_perturbations_are_drawn_in_one_row_each_as_they_are_computed(small_stor
     np.testing.assert_array_equal(traces[1], -x)
     assert np.std(traces[2] - x) > 0.01
     assert [round(y) for y in panel(figure, "Original").get_xlim()] == [0, 5]
-
-
-@pytest.mark.parametrize(("name", "bins"), [("sa_t", 21), ("sa_f", 129)])
-def test_the_hatched_mask_is_the_one_that_was_drawn(
-    small_store: Store, name: str, bins: int
-) -> None:
-    x = first_frame(small_store.recording(0), SPEC, "II")
-    spectrogram = show_perturbations(x, SPEC, chains=(name,), seed=3).axes[5]
-    (mask,) = [p for p in spectrogram.patches if p.get_hatch()]
-    assert isinstance(mask, Rectangle | Polygon)
-    corners = mask.get_path().vertices if isinstance(mask, Polygon) else mask.get_corners()
-    along = np.asarray(corners)[:, 0 if name == "sa_t" else 1]
-    bin_size = 128 / 500 if name == "sa_t" else 500 / 256
-    chain = perturbations.parse(name)
-    key = chain.keys_at(0, keyed_random.member_keys([3]))
-    hidden = np.flatnonzero(perturbations.mask(key, 1, bins, w=0.2, r=1)[0, 0].numpy())
-    assert np.ptp(along) == pytest.approx(round(0.2 * bins) * bin_size)
-    assert along.min() == pytest.approx((hidden[0] - 0.5) * bin_size)
 
 
 def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clocs.errors import SettingError
-from clocs.experiments.simulated import simulated_frames
+from clocs.experiments.data import simulated_frames
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import instances, segments
 from clocs.recording import LIMB_LEADS, STANDARD_LEADS

@@ -451,7 +451,7 @@ def explorer_caches() -> list[Files]:
 def ledgers() -> list[Files]:
     def fill(folder: Path) -> None:
         ledger = Ledger(folder)
-        ledger.settle("data", {"chapman": "abc"}, "use another folder")
+        ledger.require_fact("data", {"chapman": "abc"})
         for number in range(12):
             ledger.add(f"run-{number}", "linear", {"fraction": 0.5, "seed": number}, 5)
         with ledger.claim("run-0", "run-1", "run-2"):

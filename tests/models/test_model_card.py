@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import clocs
-from clocs.experiments.marked import filled
+from clocs.experiments.pages import filled
 from clocs.models.model_card import model_card, models_table, shipped_models
 from clocs.training.card import SHIPPED
 from clocs.training.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clocs.experiments.marked import filled
+from clocs.experiments.pages import filled
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.recording import FrameSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clocs.experiments.simulated import simulated_frames
+from clocs.experiments.data import simulated_frames
 from clocs.models.model_card import model_card
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained

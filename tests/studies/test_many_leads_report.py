@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import SettingError
-from clocs.experiments.marked import filled
+from clocs.experiments.pages import filled
 from research.many_leads.__main__ import main
 from research.many_leads.recipe import TINY
 from research.many_leads.results import FILE, StudyResults, read, write

@@ -50,11 +50,13 @@ def demo(
 
 def demo_table(result: Demo) -> Table:
     """One row per encoder: its AUC for each labeled fraction, and how separable patients are."""
-    shares = [f"{fraction:.0%} of labels" for fraction in result.fractions]
-    title = f"Test AUC, linear evaluation, {result.seeds} seeds, mean ± sd"
+    from clocs.experiments.demo import FRACTIONS, METHODS, SEEDS
+
+    shares = [f"{fraction:.0%} of labels" for fraction in FRACTIONS]
+    title = f"Test AUC, linear evaluation, {SEEDS} seeds, mean ± sd"
     table = columns(Table(title=title), ["encoder", *shares, "separability"], left=["encoder"])
-    for method in result.methods:
-        found = [result.evaluation(method, fraction) for fraction in result.fractions]
+    for method in METHODS:
+        found = [result.evaluation(method, fraction) for fraction in FRACTIONS]
         own = result.distances.get(method)
         scores = [plus_minus(e.auc_mean, e.auc_std) for e in found]
         table.add_row(method, *scores, f"{own.separability:.2f}" if own else "")

@@ -13,7 +13,6 @@ import typer
 import clocs
 from clocs.cli import finetune, progress
 from clocs.cli.console import err, out, print_json
-from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import (
     ClassWeights,
     Device,
@@ -34,7 +33,6 @@ from clocs.cli.options import (
 from clocs.cli.training_options import with_training_options
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS, find_protocol
-from clocs.figures.style import FigureStyle
 from clocs.files import private_folder
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ _PROTOCOLS = "; ".join(f"{name}: {row.help}" for name, row in PROTOCOLS.items())
 
 
 @with_training_options
-@with_figure_style
 def evaluate(
     paths: Annotated[
         list[Path],
@@ -126,8 +123,6 @@ def evaluate(
         Path | None, typer.Option(help="Folder for all test predictions (safetensors).")
     ] = None,
     as_json: Json = False,
-    *,
-    style: FigureStyle | None,
     **options: Any,
 ) -> None:
     """Score encoders on test patients, with a classifier trained on few labels.
@@ -191,7 +186,7 @@ def evaluate(
         private_folder(predictions)
         for name, one in _named(scored).items():
             one.predictions.save(predictions / f"{name}.safetensors")
-    written = [] if plots is None else _draw(scored[: len(checkpoints)], plots, plot_format, style)
+    written = [] if plots is None else _draw(scored[: len(checkpoints)], plots, plot_format)
     if as_json:
         found = [result.json() for result in results]
         print_json(found[0] if len(checkpoints) == 1 else found)
@@ -213,9 +208,7 @@ def command() -> Callable[..., None]:
     return with_options_of(PROTOCOLS.values(), evaluate, panel="Options of some protocols")
 
 
-def _draw(
-    scored: list[GroupResult], folder: Path, form: str, style: FigureStyle | None
-) -> list[str]:
+def _draw(scored: list[GroupResult], folder: Path, form: str) -> list[str]:
     from clocs.figures import scores
     from clocs.figures.canvas import save
 
@@ -224,7 +217,7 @@ def _draw(
     for name, one in _named(scored).items():
         for kind, draw in scores.FIGURES.items():
             written.append(f"{name}-{kind}.{form}")
-            save(draw(one.predictions), folder / written[-1], style=style)
+            save(draw(one.predictions), folder / written[-1])
     return written
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,11 +13,7 @@ from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
 from clocs.cli.options import Device, Json, names_of
 from clocs.cli.progress import bar
-from clocs.errors import SettingError
 from clocs.experiments.grid import GRIDS
-
-if TYPE_CHECKING:
-    from clocs.experiments.runner import GridProgress
 
 UNFINISHED = 3  # exit code: no error, but not everything is done
 
@@ -74,13 +70,6 @@ def reproduce(
         str | None,
         typer.Option(help="Compute on a Ray cluster: auto, or its HOST:PORT."),
     ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="With --dry-run: price a cluster of nodes x GPUs of each, such as 8x4.",
-            metavar="NODESxGPUS",
-        ),
-    ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run again what failed.")] = False,
     device: Device = None,
     as_json: Json = False,
@@ -89,14 +78,12 @@ def reproduce(
 
     Exit code 0: everything is done; 1: an error; 3: some runs are left or failed.
     """
-    from clocs.experiments import dry_run as dry
+    from clocs.experiments.estimate import estimate
     from clocs.experiments.reproduce import reproduce as run
     from clocs.training.ranks import pick_device
 
-    if cluster is not None and not dry_run:
-        raise SettingError("`cluster` is priced by `dry_run`; to compute on a cluster give `ray`")
     if dry_run:
-        found = dry.estimate(
+        found = estimate(
             names,
             out=out,
             stores=stores,
@@ -104,10 +91,7 @@ def reproduce(
             seeds=seeds,
             only=only or (),
             known=known or (),
-            # it need not be available
-            device=device or (None if ray or cluster else pick_device(None)),
-            ray=ray,
-            cluster=cluster,
+            device=device or pick_device(None).type,  # it need not be available
         )
         if as_json:
             print_json(found.json())
@@ -116,9 +100,9 @@ def reproduce(
         return
     with bar(err, "Reproducing", "runs") as advance:
 
-        def show(progress: GridProgress) -> None:
-            err.print(f"[{progress.done}/{progress.total}] {progress.message}", markup=False)
-            advance(progress.done, progress.total)
+        def show(message: str, done: int, total: int) -> None:
+            err.print(f"[{done}/{total}] {message}", markup=False)
+            advance(done, total)
 
         status = run(
             *names,
@@ -154,10 +138,6 @@ def report(
             "--with", help="Another folder of runs or of a report to include; repeatable."
         ),
     ] = None,
-    keep_earlier: Annotated[
-        bool,
-        typer.Option("--keep-earlier", help="Keep the result from --with if a cell has two."),
-    ] = False,
     fill: Annotated[
         list[Path] | None,
         typer.Option(
@@ -168,10 +148,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one HTML page, Markdown tables and JSON: our results beside the paper's."""
-    from clocs.experiments.coverage import COVERAGE, sentences
+    from clocs.experiments.claims import sentences
+    from clocs.experiments.report import COVERAGE
     from clocs.experiments.report import report as write
 
-    page = write(runs, out, earlier=earlier or (), keep_earlier=keep_earlier, fill=fill or ())
+    page = write(runs, out, earlier=earlier or (), fill=fill or ())
     counts = json.loads((page.parent / COVERAGE).read_text(encoding="utf-8"))
     if as_json:
         files = sorted(str(path) for path in page.parent.iterdir())

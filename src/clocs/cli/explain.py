@@ -11,11 +11,9 @@ import typer
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
-from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import FIGURES, Json, pairs_of
 from clocs.cli.patients import LeadNames, Rate, Unit
 from clocs.errors import SettingError
-from clocs.figures.style import FigureStyle
 
 EXAMPLE = "Example: clocs explain rhythm.safetensors ecg.hea --out explanation.png"
 _SUFFIXES = (*FIGURES, ".json")
@@ -27,7 +25,6 @@ def _known(path: Path) -> Path:
     return path
 
 
-@with_figure_style
 def explain(
     model: Annotated[
         Path,
@@ -53,8 +50,6 @@ def explain(
     unit: Unit = None,
     lead_names: LeadNames = None,
     as_json: Json = False,
-    *,
-    style: FigureStyle | None,
 ) -> None:
     """Show which part of an ECG drove a prediction, on ECG paper.
 
@@ -80,9 +75,9 @@ def explain(
         write_atomic(out, json.dumps(made.facts(), allow_nan=False).encode())
     else:
         from clocs.figures.canvas import save
-        from clocs.figures.explanation import explanation_paper
+        from clocs.figures.ecg import explanation_paper
 
-        save(explanation_paper(made), out, style=style)
+        save(explanation_paper(made), out)
     facts = {k: v for k, v in made.facts().items() if k != "attribution"}
     if as_json:
         print_json({"file": str(out)} | facts)

@@ -10,7 +10,6 @@ import typer
 import clocs
 from clocs.cli.console import err, print_json
 from clocs.cli.console import out as console
-from clocs.cli.figure_options import with_figure_style
 from clocs.cli.messages import print_problems
 from clocs.cli.options import (
     CohortFile,
@@ -24,7 +23,6 @@ from clocs.cli.options import (
 )
 from clocs.cli.progress import bar
 from clocs.errors import SettingError
-from clocs.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from clocs.patients.build_index import Indexed
@@ -154,7 +152,6 @@ def embed(
 
 
 @app.command(epilog="Example: clocs distances runs/chapman-cmsc physionet2020 --plot distances.png")
-@with_figure_style
 def distances(
     checkpoint: CheckpointPath,
     store: Annotated[Path, typer.Argument(help="Store made by `clocs prepare`.")],
@@ -170,8 +167,6 @@ def distances(
     ] = None,
     device: Device = None,
     as_json: Json = False,
-    *,
-    style: FigureStyle | None,
 ) -> None:
     """Compare distances between frames of one patient and of different patients (figure 6)."""
     if plot is not None:
@@ -189,12 +184,12 @@ def distances(
         )
     if plot is not None:
         from clocs.figures.canvas import save
-        from clocs.figures.distances import distance_histograms
+        from clocs.figures.scores import distance_histograms
 
         title = f"{found.method} on {found.store}, {found.split} patients"
         name = "Euclidean" if metric == "euclidean" else "cosine"
         panels = {"": (found.distances.intra, found.distances.inter)}
-        save(distance_histograms(panels, title=title, metric=name), plot, style=style)
+        save(distance_histograms(panels, title=title, metric=name), plot)
     if as_json:
         print_json(found.json() | {"plot": None if plot is None else str(plot)})
         return

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clocs.cli import console
-from clocs.cli.figure_options import with_figure_style
 from clocs.cli.options import Json, Leads, SplitSeed, figure_name, names_of
 from clocs.errors import SettingError
-from clocs.figures.style import FigureStyle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +37,6 @@ RecordingId = Annotated[
 
 
 @app.command(epilog="Example: clocs show perturbations chapman --out perturbations.png")
-@with_figure_style
 def perturbations(
     store: StorePath,
     out: Out = Path("perturbations.png"),
@@ -55,11 +52,9 @@ def perturbations(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed for the perturbations.", min=0)] = 68,
     as_json: Json = False,
-    *,
-    style: FigureStyle | None,
 ) -> None:
     """Draw a frame, each perturbation of it and their spectrograms (the paper's appendix B)."""
-    from clocs.figures.perturbations import APPENDIX_B, first_frame, show_perturbations
+    from clocs.figures.methods import APPENDIX_B, first_frame, show_perturbations
     from clocs.store.store import open_store
 
     opened = open_store(store)
@@ -74,22 +69,19 @@ def perturbations(
         title=f"A recording, lead {name}",
         seed=seed,
     )
-    _finish(figure, out, as_json, style, recording=chosen.id, lead=name, seed=seed)
+    _finish(figure, out, as_json, recording=chosen.id, lead=name, seed=seed)
 
 
 @app.command(epilog="Example: clocs show views chapman --out views.png")
-@with_figure_style
 def views(
     store: StorePath,
     out: Out = Path("views.png"),
     recording: RecordingId = None,
     leads: Leads = None,
     as_json: Json = False,
-    *,
-    style: FigureStyle | None,
 ) -> None:
     """Draw how CMSC, CMLC and CMSMLC take views of one recording (the paper's figure 1)."""
-    from clocs.figures.views import show_views
+    from clocs.figures.methods import show_views
     from clocs.frames.views import frame_for
     from clocs.store.store import open_store
 
@@ -98,13 +90,12 @@ def views(
     seconds = max(n * frame_for(opened.manifest, segments=n).seconds for n in (1, 2))
     chosen = _recording(opened, recording, names, seconds)
     figure = show_views(chosen, dataset=opened.manifest, leads=names)
-    _finish(figure, out, as_json, style, recording=chosen.id, leads=list(names))
+    _finish(figure, out, as_json, recording=chosen.id, leads=list(names))
 
 
 @app.command(
     epilog="Example: clocs show similarity chapman --checkpoint runs/chapman-cmsc --out batch.png"
 )
-@with_figure_style
 def similarity(
     store: StorePath,
     checkpoint: Annotated[
@@ -118,11 +109,9 @@ def similarity(
     seed: Annotated[int, typer.Option(help="Random seed for the batch.", min=0)] = 0,
     split_seed: SplitSeed = 0,
     as_json: Json = False,
-    *,
-    style: FigureStyle | None,
 ) -> None:
     """Draw the similarities of a batch of test patients (the paper's figure 2)."""
-    from clocs.figures.similarity import show_similarity
+    from clocs.figures.methods import show_similarity
     from clocs.frames.make import make_frames
     from clocs.frames.views import frame_for
     from clocs.pretraining.methods import METHODS, find_method
@@ -141,7 +130,7 @@ def similarity(
         frames = make_frames(opened, spec=spec, leads=leads, split_seed=split_seed)
     figure = show_similarity(loaded, frames, method=name, batch=batch, seed=seed)
     facts = {"method": name, "batch": batch, "seed": seed, "leads": list(frames.leads)}
-    _finish(figure, out, as_json, style, **facts)
+    _finish(figure, out, as_json, **facts)
 
 
 def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: float) -> Recording:
@@ -158,13 +147,11 @@ def _recording(store: Store, which: str | None, leads: Sequence[str], seconds: f
     )
 
 
-def _finish(
-    figure: Figure, out: Path, as_json: bool, style: FigureStyle | None, **facts: Any
-) -> None:
+def _finish(figure: Figure, out: Path, as_json: bool, **facts: Any) -> None:
     from clocs.figures.canvas import save
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    save(figure, out, style=style)
+    save(figure, out)
     if as_json:
         console.print_json({"file": str(out), **facts})
     else:

@@ -1,31 +1,45 @@
 """Claims: what the paper's text says, what its tables say, and what our runs say.
 
 Each claim is a function of a lookup (a cell's AUC); the same function counts in the paper's tables
-and in ours.
+and in ours. `coverage` counts how much of the paper is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from clocs.evaluation.comparison import Comparison, correct
 from clocs.experiments import paper
-from clocs.experiments.additions import better_schedule
+from clocs.experiments.comparisons import better_schedule, compare_cells
 from clocs.experiments.grid import (
     CHAINS,
     TRANSFERS,
     Cell,
     Pretraining,
     grid,
+    paper_values,
     perturbed,
 )
-from clocs.experiments.paired import compare_cells
 from clocs.experiments.results import Results, Value, papers
 
-Lookup = Callable[[Cell], float | None]
+DISTINGUISHABLE = (
+    "Distinguishable: above by the paired test over seeds, patients and patient splits. Where a "
+    "claim takes the best of several methods on test patients, p is multiplied by their number; "
+    "Holm's correction covers the claim's comparisons of one E and F. This is stricter than the "
+    "comparisons of tables 1 and 2, where the method is chosen on validation patients."
+)
+NEAR = (0.02, 0.05)
+_LEADS = {"four_leads": 4, "twelve_leads": 12}
+_NOT_RUN = "not run"
+# transfers above SimCLR: who, leads, E, and how many of 24 the paper claims
+_ABOVE_SIMCLR = (
+    *(("any of the three", 4, e, text) for e, text in ((32, 18), (64, 20), (128, 21), (256, 16))),
+    *(("CMSC", 12, e, text) for e, text in ((32, 22), (64, 21), (128, 24), (256, 22))),
+)
 
 
 @dataclass(frozen=True)
@@ -39,273 +53,263 @@ class Claim:
     holds: bool | None  # whether our runs agree with the claim; None if they do not suffice
 
 
-DISTINGUISHABLE = (
-    "Distinguishable: above by the paired test over seeds, patients and patient splits. Where a "
-    "claim takes the best of several methods on test patients, p is multiplied by their number; "
-    "Holm's correction covers the claim's comparisons of one E and F. This is stricter than the "
-    "comparisons of tables 1 and 2, where the method is chosen on validation patients."
-)
+class Scored(NamedTuple):
+    """An AUC, printed or ours."""
 
-
-class _Ours(float):
-    """An AUC of ours that knows where it comes from, so that two can be tested."""
-
-    def __new__(cls, value: float, cell: Cell, results: Results, among: int = 1) -> _Ours:
-        return super().__new__(cls, value)
-
-    def __init__(self, value: float, cell: Cell, results: Results, among: int = 1) -> None:
-        """among: of how many methods it was chosen as the best, on the test patients."""
-        self.cell, self.results, self.among = cell, results, among
-
-    def against(self, other: _Ours) -> Comparison | None:
-        """The paired test, its p corrected for choosing this one of several."""
-        found = compare_cells(self.results, self.cell, other.cell)
-        return None if found is None else replace(found, p=min(1.0, found.p * self.among))
-
-
-@dataclass(frozen=True)
-class _Count:
-    """In how many of the possible comparisons a claim holds."""
-
-    held: int
-    made: int
-    planned: int
-    tested: int = 0  # comparisons that have draws
-    sure: int = 0  # those in which the paired test finds the first above the second
-
-    def __str__(self) -> str:
-        if not self.made:
-            return "not run"
-        missing = self.planned - self.made
-        words = f"{self.held} of {self.made}" + (f" ({missing} not run)" if missing else "")
-        if not self.tested:
-            return words
-        some = "" if self.tested == self.made else f" ({self.tested} tested)"
-        return f"{words}, of which distinguishable: {self.sure}{some}"
-
-    @property
-    def all_hold(self) -> bool | None:
-        return self.held == self.made if self.made == self.planned else None
+    auc: float
+    cell: Cell
+    among: int = 1  # of how many methods it was chosen as the best, on the test patients
 
 
 def claims(results: Results) -> list[Claim]:
     """All of them, in the order of the paper."""
-
-    def mean(value: Value | None) -> float | None:
-        return None if value is None else value.mean
-
-    def ours(cell: Cell) -> float | None:
-        cell = better_schedule(results, cell)
-        value = results.ours(cell)
-        return None if value is None else _Ours(value.mean, cell, results)
-
-    def theirs(cell: Cell) -> float | None:
-        return mean(papers(cell))
-
-    return [
-        _worst_cmsc(ours),
-        *_table_1(ours, theirs, lambda cell: mean(results.beside(cell))),
-        _all_linear(ours, theirs),
-        *_table_2(ours, theirs),
-        *(_above_simclr(*transfers, ours, theirs) for transfers in _TRANSFERS),
-        *_few_labels(results),
-        *_distances(results),
+    counted = partial(_counted, results)
+    baselines = ("byol", "simclr")
+    appendix = {
+        name: [cell for cell in grid(name) if cell.pretraining.method == "simclr"]
+        for name in ("appendix-linear", "appendix-transfer")
+    }
+    found = [
+        _worst_and_best(results),
+        counted(
+            "Linear (table 1): CMSC is above BYOL and above SimCLR on both datasets",
+            "4 of 4",
+            [([_linear("cmsc", d)], [_linear(b, d)]) for d in paper.PRETRAIN for b in baselines],
+        ),
+        _gain(results),
+        counted(
+            "Linear: pre-trained encoders are above the stronger of the two random ones",
+            "not reported",
+            [
+                ([_linear(method, d)], [_linear(random, d) for random in paper.UNTRAINED])
+                for d in paper.PRETRAIN
+                for method in ("mtssl", *baselines, *paper.CLOCS)
+            ],
+        ),
+        counted(
+            "Linear (appendix): CMSC, CMLC and CMSMLC all beat SimCLR",
+            "100 %",
+            [
+                ([_with(cell, m) for m in paper.CLOCS], [cell])
+                for cell in appendix["appendix-linear"]
+            ],
+            pick=min,
+        ),
+        counted(
+            "Transfer (table 2): CMSC or CMSMLC is above BYOL and above SimCLR",
+            "12 of 12",
+            [
+                ([_tuned("cmsc", *pair), _tuned("cmsmlc", *pair)], [_tuned(b, *pair)])
+                for pair in paper.PAIRS
+                for b in baselines
+            ],
+        ),
+        counted(
+            "Transfer (table 2): CMLC is below CMSC and below CMSMLC",
+            "“consistently”",
+            [
+                ([_tuned(method, *pair)], [_tuned("cmlc", *pair)])
+                for pair in paper.PAIRS
+                for method in ("cmsc", "cmsmlc")
+            ],
+        ),
     ]
-
-
-_WHO = {"any of the three": paper.CLOCS, "CMSC": ("cmsc",)}
-_TRANSFERS = (
-    *(("any of the three", 4, e, text) for e, text in ((32, 18), (64, 20), (128, 21), (256, 16))),
-    *(("CMSC", 12, e, text) for e, text in ((32, 22), (64, 21), (128, 24), (256, 22))),
-)
-
-
-def _worst_cmsc(ours: Lookup) -> Claim:
-    low = _of_all(min, [ours(perturbed("cmsc", chain)) for chain in CHAINS])
-    high = _of_all(max, [ours(perturbed("simclr", chain)) for chain in CHAINS])
-    about = "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)"
-    if low is None or high is None:
-        return Claim(about, "0.661 vs 0.636", "", "not run", None)
-    return Claim(about, "0.661 vs 0.636", "", f"{low:.3f} vs {high:.3f}", low > high)
-
-
-def _table_1(ours: Lookup, theirs: Lookup, as_printed: Lookup) -> Iterable[Claim]:
-    """as_printed: ours by the AUC that the paper prints."""
-
-    def at(method: str, dataset: str) -> Cell:
-        return Cell(Pretraining(method, dataset), dataset, "linear")
-
-    def count(value: Lookup) -> _Count:
-        return _above(
-            (value(at("cmsc", dataset)), value(at(other, dataset)))
-            for dataset in paper.PRETRAIN
-            for other in ("byol", "simclr")
-        )
-
-    about = "Linear (table 1): CMSC is above BYOL and above SimCLR on both datasets"
-    yield _counted(about, "4 of 4", count(theirs), count(ours))
-
-    def gain(value: Lookup) -> float | None:
-        cmsc, simclr = value(at("cmsc", "chapman")), value(at("simclr", "chapman"))
-        return None if cmsc is None or simclr is None else cmsc - simclr
-
-    mine, of_logits, printed = gain(ours), gain(as_printed), gain(theirs)
-    yield Claim(
-        "Linear (table 1): CMSC's gain over SimCLR on Chapman",
-        "+0.158",
-        f"{printed:+.3f}" if printed is not None else "",
-        "not run" if mine is None else f"{mine:+.3f}, by logits as printed {of_logits:+.3f}",
-        None if mine is None else mine > 0,
-    )
-    beats_random = _above(
-        (ours(at(m, d)), _of_all(max, [ours(at("random", d)), ours(at("random-bn", d))]))
-        for d in paper.PRETRAIN
-        for m in ("mtssl", "byol", "simclr", *paper.CLOCS)
-    )
-    about = "Linear: pre-trained encoders are above the stronger of the two random ones"
-    yield _counted(about, "not reported", None, beats_random)
-
-
-def _all_linear(ours: Lookup, theirs: Lookup) -> Claim:
-    places = [cell for cell in grid("appendix-linear") if cell.pretraining.method == "simclr"]
-
-    def count(value: Lookup) -> _Count:
-        return _above(
-            (_of_all(min, [value(_with(cell, m)) for m in paper.CLOCS]), value(cell))
-            for cell in places
-        )
-
-    about = "Linear (appendix): CMSC, CMLC and CMSMLC all beat SimCLR"
-    return _counted(about, "100 %", count(theirs), count(ours))
-
-
-def _table_2(ours: Lookup, theirs: Lookup) -> Iterable[Claim]:
-    def at(method: str, dataset: str, downstream: str) -> Cell:
-        return Cell(Pretraining(method, dataset), downstream, "finetune")
-
-    def best(value: Lookup) -> _Count:
-        return _above(
-            (_of_all(max, [value(at("cmsc", *t)), value(at("cmsmlc", *t))]), value(at(b, *t)))
-            for t in paper.PAIRS
-            for b in ("byol", "simclr")
-        )
-
-    def lowest(value: Lookup) -> _Count:
-        return _above(
-            (value(at(m, *t)), value(at("cmlc", *t)))
-            for t in paper.PAIRS
-            for m in ("cmsc", "cmsmlc")
-        )
-
-    about = "Transfer (table 2): CMSC or CMSMLC is above BYOL and above SimCLR"
-    yield _counted(about, "12 of 12", best(theirs), best(ours))
-    about = "Transfer (table 2): CMLC is below CMSC and below CMSMLC"
-    yield _counted(about, "“consistently”", lowest(theirs), lowest(ours))
-
-
-def _above_simclr(who: str, leads: int, e: int, text: int, ours: Lookup, theirs: Lookup) -> Claim:
-    """who: a key of `_WHO`; text: how many of the 24 transfers the paper claims."""
-    cells = [
-        cell
-        for cell in grid("appendix-transfer")
-        if (cell.pretraining.method, cell.pretraining.leads) == ("simclr", leads)
-        and cell.pretraining.embedding_dim == e
-    ]
-
-    def count(value: Lookup) -> _Count:
-        return _above(
-            (_of_all(max, [value(_with(cell, m)) for m in _WHO[who]]), value(cell))
-            for cell in cells
-        )
-
-    mine = count(ours)
-    about = f"Transfer, {leads} leads, E = {e}: {who} is above SimCLR"
-    found = _counted(about, f"{text} of 24", count(theirs), mine)
-    return replace(found, holds=None if found.holds is None else mine.held >= text)
-
-
-def _few_labels(results: Results) -> Iterable[Claim]:
-    for dataset, downstream in TRANSFERS:
-        few, every = Pretraining("cmsc", dataset), Pretraining("random", downstream)
-        printed = [
-            papers(Cell(few, downstream, "finetune", 0.25)),
-            papers(Cell(every, downstream, "finetune", 1.0)),
+    for who, leads, e, text in _ABOVE_SIMCLR:
+        methods = ("cmsc",) if who == "CMSC" else paper.CLOCS
+        pairs = [
+            ([_with(cell, method) for method in methods], [cell])
+            for cell in appendix["appendix-transfer"]
+            if (cell.pretraining.leads, cell.pretraining.embedding_dim) == (leads, e)
         ]
-        curves = [
-            _mean_curve(results.result(Cell(encoder, downstream, "curve", fraction)))
-            for encoder, fraction in ((few, 0.25), (every, 1.0))
-        ]
-        finding, holds = "not run", None
-        if all(curves):
-            above = sum(a > b for a, b in zip(*curves, strict=True))
-            finding = (
-                f"{curves[0][-1]:.3f} vs {curves[1][-1]:.3f} on validation after the last epoch; "
-                f"above in {above} of {len(curves[0])} epochs"
-            )
-            holds = curves[0][-1] > curves[1][-1]
-        yield Claim(
-            f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}: CMSC with 25 % "
-            "of the labels is above random with all labels",
-            "above during training and at its end, on validation",
-            " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
-            finding,
-            holds,
-        )
+        about = f"Transfer, {leads} leads, E = {e}: {who} is above SimCLR"
+        found.append(counted(about, f"{text} of 24", pairs, needed=text))
+    found += [_few_labels(results, *pair) for pair in TRANSFERS]
+    return [*found, *_distances(results)]
 
 
-def _mean_curve(result: dict[str, Any] | None) -> list[float]:
-    """The validation AUC after each epoch, mean over seeds; empty if there is none."""
-    if result is None or not result.get("curve"):
-        return []
-    return [fmean(values) for values in zip(*result["curve"], strict=True)]
+def _linear(method: str, dataset: str) -> Cell:
+    return Cell(Pretraining(method, dataset), dataset, "linear")
 
 
-def _distances(results: Results) -> Iterable[Claim]:
-    def at(method: str) -> dict[str, list[float]] | None:
-        encoder = Pretraining(method, "physionet2020")
-        return results.result(Cell(encoder, "physionet2020", "distances", 1.0))
-
-    cmsc, simclr = at("cmsc"), at("simclr")
-    for what, key, sign in (
-        ("the mean distance within a patient is smaller", "intra_mean", -1),
-        ("patients are more separable", "separability", 1),
-    ):
-        finding, holds = "not run", None
-        if cmsc is not None and simclr is not None:
-            a, b = (sum(found[key]) / len(found[key]) for found in (cmsc, simclr))
-            finding, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
-        about = f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR"
-        yield Claim(about, "yes", "", finding, holds)
+def _tuned(method: str, dataset: str, downstream: str) -> Cell:
+    return Cell(Pretraining(method, dataset), downstream, "finetune")
 
 
 def _with(cell: Cell, method: str) -> Cell:
     return replace(cell, pretraining=replace(cell.pretraining, method=method))
 
 
-def _of_all(pick: Callable[[Iterable[float]], float], values: list[float | None]) -> float | None:
-    """The lowest or highest; None if one is unknown."""
-    known = [v for v in values if v is not None]
-    if len(known) < len(values):
-        return None
-    chosen = pick(known)
-    if isinstance(chosen, _Ours):
-        return _Ours(chosen, chosen.cell, chosen.results, among=len(known))
-    return chosen
+def _counted(
+    results: Results,
+    about: str,
+    text: str,
+    pairs: Sequence[tuple[Sequence[Cell], Sequence[Cell]]],
+    *,
+    pick: Callable[..., Scored] = max,
+    needed: int | None = None,
+) -> Claim:
+    """In how many pairs the best (or worst) of the first cells is above the best of the second.
 
-
-def _above(pairs: Iterable[tuple[float | None, float | None]]) -> _Count:
-    """How often the first of a pair is above the second; Holm's correction over its columns."""
-    planned = list(pairs)
-    held = [a > b for a, b in planned if a is not None and b is not None]
+    It holds where all comparisons do, or as many as the paper claims.
+    """
+    printed = [(_best(_theirs, a, pick), _best(_theirs, b)) for a, b in pairs]
+    recount = sum(a.auc > b.auc for a, b in printed if a and b)
+    look = partial(_ours, results)
+    ours = [(_best(look, a, pick), _best(look, b)) for a, b in pairs]
+    made = [(a, b) for a, b in ours if a and b]
+    held, missing = sum(a.auc > b.auc for a, b in made), len(pairs) - len(made)
+    words = f"{held} of {len(made)}" if made else _NOT_RUN
+    words += f" ({missing} not run)" if made and missing else ""
     families: dict[tuple[int, int, float], list[Comparison]] = {}  # tested together: one E and F
-    for a, b in planned:
-        if isinstance(a, _Ours) and isinstance(b, _Ours) and (one := a.against(b)) is not None:
+    for a, b in made:
+        if (one := compare_cells(results, a.cell, b.cell)) is not None:
             p = a.cell.pretraining
-            families.setdefault((p.leads, p.embedding_dim, a.cell.fraction), []).append(one)
-    found = [one for family in families.values() for one in correct(family)]
-    sure = sum(one.better for one in found)
-    return _Count(sum(held), len(held), len(planned), len(found), sure)
+            corrected = replace(one, p=min(1.0, one.p * a.among))
+            families.setdefault((p.leads, p.embedding_dim, a.cell.fraction), []).append(corrected)
+    tested = [one for family in families.values() for one in correct(family)]
+    if tested:
+        some = "" if len(tested) == len(made) else f" ({len(tested)} tested)"
+        words += f", of which distinguishable: {sum(one.better for one in tested)}{some}"
+    compared = sum(bool(a and b) for a, b in printed)
+    return Claim(
+        about,
+        text,
+        f"{recount} of {compared}" if compared else "",
+        words,
+        None if missing else held >= (len(made) if needed is None else needed),
+    )
 
 
-def _counted(about: str, text: str, theirs: _Count | None, ours: _Count) -> Claim:
-    return Claim(about, text, str(theirs or ""), str(ours), ours.all_hold)
+def _ours(results: Results, cell: Cell) -> Scored | None:
+    cell = better_schedule(results, cell)
+    value = results.ours(cell)
+    return None if value is None else Scored(value.mean, cell)
+
+
+def _theirs(cell: Cell) -> Scored | None:
+    value = papers(cell)
+    return None if value is None else Scored(value.mean, cell)
+
+
+def _best(
+    look: Callable[[Cell], Scored | None],
+    cells: Sequence[Cell],
+    pick: Callable[..., Scored] = max,
+) -> Scored | None:
+    """The highest (or lowest); None if one is unknown."""
+    known = [value for cell in cells if (value := look(cell)) is not None]
+    if len(known) < len(cells):
+        return None
+    chosen: Scored = pick(known, key=lambda one: one.auc)
+    return chosen._replace(among=len(known))
+
+
+def _worst_and_best(results: Results) -> Claim:
+    look = partial(_ours, results)
+    low = _best(look, [perturbed("cmsc", chain) for chain in CHAINS], min)
+    high = _best(look, [perturbed("simclr", chain) for chain in CHAINS])
+    return Claim(
+        "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)",
+        "0.661 vs 0.636",
+        "",
+        f"{low.auc:.3f} vs {high.auc:.3f}" if low and high else _NOT_RUN,
+        low.auc > high.auc if low and high else None,
+    )
+
+
+def _gain(results: Results) -> Claim:
+    def gain(look: Callable[[Cell], Value | None]) -> float | None:
+        cmsc, simclr = look(_linear("cmsc", "chapman")), look(_linear("simclr", "chapman"))
+        return None if cmsc is None or simclr is None else cmsc.mean - simclr.mean
+
+    printed, ours, by_logits = gain(papers), gain(results.ours), gain(results.beside)
+    return Claim(
+        "Linear (table 1): CMSC's gain over SimCLR on Chapman",
+        "+0.158",
+        f"{printed:+.3f}",
+        _NOT_RUN if ours is None else f"{ours:+.3f}, by logits as printed {by_logits:+.3f}",
+        None if ours is None else ours > 0,
+    )
+
+
+def _few_labels(results: Results, dataset: str, downstream: str) -> Claim:
+    few, every = Pretraining("cmsc", dataset), Pretraining("random", downstream)
+    compared = ((few, 0.25), (every, 1.0))
+    printed = [papers(Cell(encoder, downstream, "finetune", f)) for encoder, f in compared]
+    found = [results.result(Cell(encoder, downstream, "curve", f)) for encoder, f in compared]
+    # the validation AUC after each epoch, mean over seeds
+    curves = [
+        [fmean(values) for values in zip(*one["curve"], strict=True)]
+        for one in found
+        if one is not None and one.get("curve")
+    ]
+    finding, holds = _NOT_RUN, None
+    if len(curves) == len(compared):
+        above = sum(a > b for a, b in zip(*curves, strict=True))
+        finding = (
+            f"{curves[0][-1]:.3f} vs {curves[1][-1]:.3f} on validation after the last epoch; "
+            f"above in {above} of {len(curves[0])} epochs"
+        )
+        holds = curves[0][-1] > curves[1][-1]
+    return Claim(
+        f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}: CMSC with 25 % "
+        "of the labels is above random with all labels",
+        "above during training and at its end, on validation",
+        " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
+        finding,
+        holds,
+    )
+
+
+def _distances(results: Results) -> Iterable[Claim]:
+    cmsc, simclr = (
+        results.result(Cell(Pretraining(m, "physionet2020"), "physionet2020", "distances", 1.0))
+        for m in ("cmsc", "simclr")
+    )
+    for what, key, sign in (
+        ("the mean distance within a patient is smaller", "intra_mean", -1),
+        ("patients are more separable", "separability", 1),
+    ):
+        finding, holds = _NOT_RUN, None
+        if cmsc is not None and simclr is not None:
+            a, b = fmean(cmsc[key]), fmean(simclr[key])
+            finding, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
+        about = f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR"
+        yield Claim(about, "yes", "", finding, holds)
+
+
+def coverage(results: Results, found: Sequence[Claim]) -> dict[str, dict[str, int]]:
+    """The content of `coverage.json`; every printed result counts once.
+
+    The paper's tables 1 and 2 and its tables of τ_d repeat results of the appendix, random encoders
+    stand under both pre-training sets, and on single leads under four and twelve leads. `rows`
+    counts the numbers as printed.
+    """
+    counts = {}
+    for name, leads in _LEADS.items():
+        cells = [cell for cell in paper_values() if cell.pretraining.leads == leads]
+        distances = [abs(d) for cell in cells if (d := results.difference(cell)) is not None]
+        counts[name] = {
+            "printed": len(cells),
+            "computed": len(distances),
+            **{f"within_{near}": sum(d <= near for d in distances) for near in NEAR},
+            "rows": sum(row.leads == leads for row in paper.printed()),
+        }
+    judged = [claim.holds for claim in found if claim.holds is not None]
+    return {**counts, "claims": {"counted": len(judged), "hold": sum(judged)}}
+
+
+def sentences(counts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The same in words."""
+    lines = []
+    for name, leads in _LEADS.items():
+        own = counts[name]
+        near = (f"{own[f'within_{near}']:,} within {near}" for near in NEAR)
+        lines.append(
+            f"{'Four' if leads == 4 else 'Twelve'} leads: {own['computed']:,} of "
+            f"{own['printed']:,} printed results computed"
+            + (f", {' and '.join(near)} of the paper's." if own["computed"] else ".")
+        )
+    held = counts["claims"]
+    lines.append(f"Claims: {held['hold']} of {held['counted']} that could be checked hold.")
+    return lines

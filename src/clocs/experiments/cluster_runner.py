@@ -3,28 +3,101 @@
 It chooses and records what to do as any runner; the training and scoring are tasks on the cluster.
 Tasks give back plain values and bytes, and this process alone writes to the folder of runs. A task
 whose worker or node dies runs again elsewhere; what the process had in hand when it ends is queued.
+On a node, data come from a folder of stores that every node sees under the same path, and the files
+of encoders travel with the task.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from clocs.experiments.attempts import Attempt, Site, files_of, learn_on_node, score_on_node
-from clocs.experiments.data import Library
-from clocs.experiments.grid import Cell, Pretraining
+import torch
+
+from clocs.errors import SettingError
+from clocs.experiments.data import Library, open_library, simulated_library
+from clocs.experiments.grid import Cell, Pretraining, run_name
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.pricing import needs_of
-from clocs.experiments.runner import POLL, REMEDY, GridStatus, Runner, run_name
-from clocs.experiments.steps import Profile
-from clocs.files import private_folder, write_atomic
+from clocs.experiments.runner import MEMBERS, POLL, GridStatus, Runner
+from clocs.experiments.steps import Attempt, Profile, attempt, counts_of, learn, score
+from clocs.files import LOCK, private_folder, write_atomic
 from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, nodes
 
 Fleet = tuple[Cell, ...]
+Files = Mapping[str, bytes]
+_CPUS = 2  # of a task without a GPU; one with a GPU needs one
+_PROCESS = 3 * 2**30  # bytes that a process of a node takes before it has data
+# frames of four leads, or of the only one
+_FRAMES = {"chapman": 42e3, "physionet2020": 81e3, "physionet2017": 29e3, "cardiology": 7e3}
+_FRAME = 2500 * 2  # bytes of one frame of one lead
+_COPIES = 4  # of a dataset's frames, while they are cut and cut again for consecutive segments
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a node is told of every task: where the data are, and how to train."""
+
+    stores: str | None  # a folder; None: simulated datasets
+    contents: Mapping[str, str]  # the hash of each dataset's recordings
+    profile: Profile
+    seeds: int
+    device: str
+
+    def library(self, *datasets: str) -> Library:
+        """The data as this node sees it, which must be the same as the driver's."""
+        library = _node_library(self.stores)
+        for name in datasets:
+            source = library.sources.get(name)
+            if source is None or source.content != self.contents[name]:
+                seen = "does not see" if source is None else "sees another version of"
+                raise SettingError(
+                    f"a node {seen} {name} in {self.stores}; give as `stores` a folder that every "
+                    "node of the cluster sees under this path"
+                )
+        return library
+
+
+@lru_cache(maxsize=1)
+def _node_library(stores: str | None) -> Library:
+    """Opened once per process of a node, which runs many tasks."""
+    return simulated_library() if stores is None else open_library(Path(stores))
+
+
+def learn_on_node(site: Site, encoder: Pretraining) -> Attempt:
+    """Pre-train one encoder on this node; its files come with the attempt."""
+    library, device = site.library(encoder.dataset), torch.device(site.device)
+    with TemporaryDirectory(prefix="clocs-") as temporary:
+        folder = Path(temporary)
+        act = partial(
+            learn, encoder, folder, library, site.profile, seeds=site.seeds, device=device
+        )
+        tried = attempt(act, device)
+        return replace(tried, files={} if tried.error else _files_of(folder))
+
+
+def score_on_node(site: Site, cells: Sequence[Cell], encoders: Sequence[Files]) -> Attempt:
+    """Score one fleet on this node, from the files of its encoders."""
+    library, device = site.library(*{cell.downstream for cell in cells}), torch.device(site.device)
+    with TemporaryDirectory(prefix="clocs-") as temporary:
+        folders = [Path(temporary) / str(number) for number in range(len(encoders))]
+        for folder, files in zip(folders, encoders, strict=True):
+            folder.mkdir()
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+        act = partial(score, cells, folders, library, site.profile, device=device)
+        return replace(attempt(act, device), counts=counts_of(library, cells[0]))
+
+
+def _files_of(folder: Path) -> Files:
+    """The files of an encoder, by name."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != LOCK)
+    return {path.name: path.read_bytes() for path in paths}
 
 
 class ClusterRunner(Runner):
@@ -70,8 +143,19 @@ class ClusterRunner(Runner):
                     self._release(name)
 
     def _needs(self, what: Pretraining | Fleet) -> Needs:
+        """What a pre-training or a fleet asks of a cluster; simulated data take little memory."""
+        first = what if isinstance(what, Pretraining) else what[0]
+        encoder = first if isinstance(first, Pretraining) else first.pretraining
+        data = first.dataset if isinstance(first, Pretraining) else first.downstream
+        if self.profile.name == "simulated":
+            memory = _PROCESS // 3
+        else:
+            frames = round(_FRAMES[data] * encoder.leads / 4)
+            memory = _PROCESS + _COPIES * frames * _FRAME
+        if self.device.type != "cpu":
+            return Needs(cpus=1, gpus=1 / self._sharing, memory=memory)
         most = int(max((node.cpus for node in nodes()), default=1))
-        return needs_of(what, self.profile, self.device.type, sharing=self._sharing, most_cpus=most)
+        return Needs(cpus=max(1, min(_CPUS, most)), memory=memory)
 
     def _pretrain(self, encoder: Pretraining) -> bool:
         name = run_name(encoder, self.seeds)
@@ -85,7 +169,7 @@ class ClusterRunner(Runner):
         return True
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
-        most = max(1, self.members // self.seeds)
+        most = max(1, MEMBERS // self.seeds)
         fleet = [cell for cell in cells if run_name(cell, self.seeds) not in self._claims][:most]
         if not fleet:
             return False
@@ -98,7 +182,7 @@ class ClusterRunner(Runner):
 
     def _score(self, cells: Sequence[Cell]) -> None:
         try:
-            encoders = [files_of(self._folder(cell.pretraining)) for cell in cells]
+            encoders = [_files_of(self._folder(cell.pretraining)) for cell in cells]
         except OSError as error:
             self._record(tuple(cells), partial(Attempt, error=str(error)))
             return
@@ -108,7 +192,8 @@ class ClusterRunner(Runner):
     def _make_room(self, what: Pretraining | Fleet) -> None:
         """Wait until as few tasks are under way as the cluster runs at once."""
         self._check_time()
-        while len(self._tasks) >= self._fitting(self._needs(what)):
+        needs = self._needs(what)
+        while len(self._tasks) >= self._fitting(needs):
             self._wait()
 
     def _fitting(self, needs: Needs) -> int:
@@ -125,22 +210,22 @@ class ClusterRunner(Runner):
 
     def _record(self, what: Pretraining | Fleet, result: Callable[[], Any]) -> None:
         try:
-            attempt: Attempt = result()
+            tried: Attempt = result()
         except ClusterError as error:
-            attempt = Attempt(error=str(error))
+            tried = Attempt(error=str(error))
         if isinstance(what, Pretraining):
-            if not attempt.error:
-                folder = self.ledger.folder / self._place(what)
+            if not tried.error:
+                folder = self._folder(what)
                 private_folder(folder)
-                for name, content in attempt.files.items():
+                for name, content in tried.files.items():
                     write_atomic(folder / name, content)
-            self._record_encoder(what, attempt)
+            self._record_encoder(what, tried)
             self._release(run_name(what, self.seeds))
             return
-        if attempt.counts:
-            self.ledger.settle(f"counts of {what[0].downstream}", attempt.counts, REMEDY)
-        self._record_scores(what, attempt)
-        if not attempt.error or len(what) == 1:  # else its halves are under way
+        if tried.counts:
+            self.ledger.require_fact(f"counts of {what[0].downstream}", tried.counts)
+        self._record_scores(what, tried)
+        if not tried.error or len(what) == 1:  # else its halves are under way
             for cell in what:
                 self._release(run_name(cell, self.seeds))
 
@@ -153,6 +238,3 @@ class ClusterRunner(Runner):
 
     def _release(self, name: str) -> None:
         self._claims.pop(name).close()
-
-    def _tidy(self) -> None:
-        """Nothing: this process computes nothing."""

@@ -1,40 +1,47 @@
-"""Which differences in tables 1 and 2 are more than chance: every method against every rival.
+"""Paired tests of results, from their stored draws: which differences are more than chance.
 
 One test for wins and losses, linear and fine-tuned: paired draws over seeds, patients and, where
-there are several, patient splits. Holm's correction is over the eight columns of both tables (two
-linear, six fine-tuned), separately for each pair of a method and a rival. Where a rival has two
-forms (BYOL by the paper's rule or for a fixed number of epochs; two untrained encoders), the one
-with the higher test AUC counts, in its favor.
+there are several, patient splits. In tables 1 and 2 every method is compared with every rival, with
+Holm's correction over the eight columns of both tables (two linear, six fine-tuned), separately for
+each pair of a method and a rival. Where a rival has two forms (BYOL by the paper's rule or for a
+fixed number of epochs; two untrained encoders), the one with the higher test AUC counts, in its
+favor.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from clocs.evaluation.comparison import Comparison, correct
+import numpy as np
+
+from clocs.evaluation.bootstrap import interval
+from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
+from clocs.evaluation.resampling import mean_weights
 from clocs.experiments import paper
-from clocs.experiments.additions import better_schedule
-from clocs.experiments.cells import Cell, CellTask, Pretraining
-from clocs.experiments.grid import grid
-from clocs.experiments.paired import compare_cells, splits_ahead, stronger, untrained_beside
+from clocs.experiments.grid import (
+    SCHEDULES,
+    SPLIT_SEEDS,
+    Cell,
+    CellTask,
+    Pretraining,
+    grid,
+    on_split,
+    untrained_beside,
+)
+from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results
-from clocs.experiments.tables import signed
 from clocs.files import PUBLIC, write_atomic
 
-FILE = "comparisons.json"
 FAMILY = "best of CMSC, CMLC and CMSMLC"
 _UNTRAINED = "stronger untrained"
-_IN_WORDS = {
-    _UNTRAINED: f"the {_UNTRAINED} encoder",
-    paper.METHOD_TITLES["supervised"]: "supervised pre-training",
-}
 _RIVALS = ("mtssl", "byol", "simclr", "supervised", "untrained")
-_COLUMNS: tuple[tuple[CellTask, str, str], ...] = (
+Column = tuple[CellTask, str, str]  # task, pre-trained on, scored on
+COLUMNS: tuple[Column, ...] = (  # of tables 1 and 2: E = 128, F = 0.5, four leads
     *(("linear", dataset, dataset) for dataset in paper.PRETRAIN),
     *(("finetune", *pair) for pair in paper.PAIRS),
 )
@@ -43,11 +50,141 @@ RULE = (
     "p corrected by Holm's method over the columns of tables 1 and 2 for each pair of a method and "
     "a rival."
 )
-_FEWER = (
-    "Splits with fewer seeds than the first are not among them: three seeds leave a test two "
-    "degrees of freedom."
-)
-_EVERY = "The same with every split, whatever the number of its seeds:"
+
+
+def signed(difference: float) -> str:
+    """+0.012, −0.003."""
+    return f"{difference:+.3f}".replace("-", "−")
+
+
+def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
+    """Cell a against cell b by the AUC per frame, without correction; None without draws in common.
+
+    On the patient splits that both have with as many seeds as their first: three seeds leave a test
+    two degrees of freedom. The mean over splits is compared, and the splits are resampled, too.
+    """
+    splits = _splits_of_both(results, a, b)
+    for cell in (a, b) if splits else ():
+        by_split = _splits(results, cell)
+        many = {split: len((results.result(by_split[split]) or {})["auc"]) for split in splits}
+        splits = [split for split in splits if many[split] >= many[splits[0]]]
+    if not splits:
+        return None
+    found = paired(_sampled(results, a, splits), _sampled(results, b, splits))
+    return None if np.isnan(found.ci95).any() else found
+
+
+def strongest(results: Results, cells: Iterable[Cell]) -> Cell | None:
+    """The cell with the highest test AUC, as a mean over the patient splits that all of them have.
+
+    Cells without a result are left out; of equals the first.
+    """
+    by_split: dict[Cell, dict[int, float]] = {}
+    for cell in cells:
+        found = {seed: results.result(own) for seed, own in _on_every_split(cell).items()}
+        means = {seed: float(one["auc_mean"]) for seed, one in found.items() if one}
+        if cell.split_seed in means:
+            by_split[cell] = means
+    if not by_split:
+        return None
+    common = set.intersection(*(set(means) for means in by_split.values()))
+    return max(by_split, key=lambda cell: fmean(by_split[cell][seed] for seed in sorted(common)))
+
+
+def chosen_schedule(results: Results, dataset: str) -> int | None:
+    """BYOL's number of epochs on a dataset: that with the best linear AUC on validation patients.
+
+    None until all schedules are scored. Test patients play no part in the choice.
+    """
+    cells = [Cell(Pretraining("byol", dataset, epochs=e), dataset, "linear") for e in SCHEDULES]
+    best = _best_on_validation(results, cells)
+    return None if best is None else best.pretraining.epochs
+
+
+def better_schedule(results: Results, cell: Cell) -> Cell:
+    """A cell of BYOL by the paper's rule, or with the chosen schedule where that is stronger.
+
+    What is claimed against BYOL counts the better of the two. Other cells are returned unchanged.
+    """
+    p = cell.pretraining
+    if p.method != "byol" or p.epochs is not None:
+        return cell
+    epochs = chosen_schedule(results, p.dataset)
+    if epochs is None:
+        return cell
+    return strongest(results, [cell, replace(cell, pretraining=replace(p, epochs=epochs))]) or cell
+
+
+def stronger_untrained(results: Results, cell: Cell) -> Cell | None:
+    """The stronger of the untrained encoders beside a cell, of those that have draws."""
+    known = [one for one in untrained_beside(cell) if results.draws_of(one) is not None]
+    return strongest(results, known)
+
+
+def above_untrained(results: Results, row: Sequence[Cell]) -> dict[Cell, bool]:
+    """Which of a table row's cells are above the stronger untrained encoder.
+
+    Holm's correction is over the cells of the row. Cells without draws are not tested and left out;
+    where the untrained encoders were scored within the same job alone, that job's test counts.
+    """
+    found: dict[Cell, bool] = {}
+    tested: dict[Cell, Comparison] = {}
+    for cell in row:
+        if cell.pretraining.method in paper.UNTRAINED or results.draws_of(cell) is None:
+            continue
+        rival = stronger_untrained(results, cell)
+        one = None if rival is None else compare_cells(results, cell, rival)
+        within = (results.result(cell) or {}).get("beats_random")
+        if one is not None:
+            tested[cell] = one
+        elif within is not None:
+            found[cell] = within
+    corrected = correct(list(tested.values()))
+    return found | {cell: one.better for cell, one in zip(tested, corrected, strict=True)}
+
+
+def interval_over_splits(
+    results: Results, cell: Cell, splits: Sequence[int]
+) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over splits; None unless there are draws on all of them."""
+    if not set(splits) <= _splits(results, cell).keys():
+        return None
+    low, high = interval(_sampled(results, cell, splits).draws)
+    return max(low, 0.0), min(high, 1.0)
+
+
+def _on_every_split(cell: Cell) -> dict[int, Cell]:
+    """The cell by patient split; one that is not on the first stays alone."""
+    others = [] if cell.split_seed else SPLIT_SEEDS
+    return {cell.split_seed: cell} | {seed: on_split(cell, seed) for seed in others}
+
+
+def _splits(results: Results, cell: Cell) -> dict[int, Cell]:
+    """The cell by the patient splits on which it has draws."""
+    cells = _on_every_split(cell).items()
+    return {seed: own for seed, own in cells if results.draws_of(own) is not None}
+
+
+def _splits_of_both(results: Results, a: Cell, b: Cell) -> list[int]:
+    others = _splits(results, b)
+    return [split for split in _splits(results, a) if split in others]
+
+
+def _sampled(results: Results, cell: Cell, splits: Sequence[int]) -> Sampled:
+    """The mean over these splits of a cell that has draws on all of them."""
+    cells = [_splits(results, cell)[split] for split in splits]
+    vectors = [own for one in cells if (own := results.draws_of(one)) is not None]
+    size = min(len(vector) for vector in vectors)
+    weights = mean_weights("split", splits, size)
+    draws = (weights * np.stack([vector[:size] for vector in vectors])).sum(axis=0)
+    by_seed: dict[int, list[float]] = {}
+    for one in cells:
+        result = results.result(one) or {}
+        for number, auc in enumerate(result["auc"]):
+            seed = result["seeds"][number] if "seeds" in result else number
+            by_seed.setdefault(seed, []).append(auc)
+    means = {seed: float(np.mean(values)) for seed, values in by_seed.items()}
+    return Sampled(cell.pretraining.name, means, draws, len(splits))
 
 
 @dataclass(frozen=True)
@@ -56,39 +193,49 @@ class Contest:
 
     method: str  # its title, or `FAMILY`
     rival: str  # its title
-    task: CellTask
-    pretrain: str
-    downstream: str
+    column: Column
     comparison: Comparison
     ahead: tuple[int, int]  # on how many splits, whatever their seeds, and of how many
 
-    @property
-    def column(self) -> str:
-        titles = paper.DATASET_TITLES
-        if self.task == "linear":
-            return f"linear, {titles[self.downstream]}"
-        return f"{titles[self.pretrain]} → {titles[self.downstream]}"
-
     def json(self) -> dict[str, Any]:
         """One row of `comparisons.json`; `a` and `b` are the encoders compared."""
-        place = {"method": self.method, "rival": self.rival, "task": self.task}
-        where = {"pretrain": self.pretrain, "downstream": self.downstream}
+        where = dict(zip(("task", "pretrain", "downstream"), self.column, strict=True))
         ahead = dict(zip(("splits_ahead", "splits_compared"), self.ahead, strict=True))
-        return place | where | self.comparison.json() | ahead
+        names = {"method": self.method, "rival": self.rival}
+        return names | where | self.comparison.json() | ahead
+
+    def row(self) -> list[str]:
+        """One row of its table in `comparisons.md`."""
+        c, (task, pretrain, downstream) = self.comparison, self.column
+        titles = paper.DATASET_TITLES
+        transfer = f"{titles[pretrain]} → {titles[downstream]}"
+        return [
+            self.rival,
+            f"linear, {titles[downstream]}" if task == "linear" else transfer,
+            signed(c.difference),
+            " … ".join(signed(end) for end in c.ci95),
+            f"{c.p:.3f}",
+            f"{c.p_holm:.3f}",
+            f"{c.splits} × {c.seeds}",
+            f"{self.ahead[0]} of {self.ahead[1]}",
+            c.verdict,
+        ]
 
 
-def contests(results: Results, *, every: bool = False) -> list[Contest]:
-    """Every comparison that the results have draws for; `every` as for `compare_cells`."""
-    methods = [(method, paper.METHOD_TITLES[method]) for method in paper.CLOCS]
+def contests(results: Results) -> list[Contest]:
+    """Every comparison of tables 1 and 2 that the results have draws for."""
     found: list[Contest] = []
-    for method, title in (("", FAMILY), *methods):
+    for method in ("", *paper.CLOCS):
         for rival in _RIVALS:
-            made = [
-                Contest(title, _title(rival), *column, comparison, splits_ahead(results, *pair))
-                for column in _COLUMNS
-                if (pair := _pair(results, method, rival, column)) is not None
-                and (comparison := compare_cells(results, *pair, every=every)) is not None
-            ]
+            made: list[Contest] = []
+            for column in COLUMNS:
+                pair = _pair(results, method, rival, column)
+                comparison = None if pair is None else compare_cells(results, *pair)
+                if pair is not None and comparison is not None:
+                    title = paper.METHOD_TITLES[method] if method else FAMILY
+                    against = paper.METHOD_TITLES.get(rival, _UNTRAINED)
+                    ahead = splits_ahead(results, *pair)
+                    made.append(Contest(title, against, column, comparison, ahead))
             corrected = correct([one.comparison for one in made])
             found += [
                 replace(one, comparison=comparison)
@@ -97,173 +244,83 @@ def contests(results: Results, *, every: bool = False) -> list[Contest]:
     return found
 
 
-@dataclass(frozen=True)
-class Survivors:
-    """In how many columns each method is above or below each rival by more than chance."""
+def splits_ahead(results: Results, a: Cell, b: Cell) -> tuple[int, int]:
+    """On how many splits a's mean AUC is above b's, and of how many that both have."""
+    splits = _splits_of_both(results, a, b)
+    own, other = _splits(results, a), _splits(results, b)
 
-    rule: str  # what was tested, and how
-    rivals: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]  # (method, against each rival)
-    words: tuple[str, ...] = ()  # what the first row means: where it is above or below each rival
+    def mean(cell: Cell) -> float:
+        return float(np.mean((results.result(cell) or {})["auc"]))
 
-    @property
-    def intro(self) -> str:
-        return f"In words, the {FAMILY} is:"
-
-    def markdown(self) -> str:
-        if not self.rows:
-            return self.rule
-        lines = [
-            self.rule,
-            "",
-            f"| | {' | '.join(self.rivals)} |",
-            f"| --- |{' --- |' * len(self.rivals)}",
-            *(f"| {method} | {' | '.join(against)} |" for method, against in self.rows),
-            *(("", self.intro, "") if self.words else ()),
-            *(f"- {line}" for line in self.words),
-        ]
-        return "\n".join(lines)
+    return sum(mean(own[split]) > mean(other[split]) for split in splits), len(splits)
 
 
-def surviving(results: Results, *, every: bool = False) -> Survivors:
-    """Which differences survive the test; `every` as for `compare_cells`."""
-    made = contests(results, every=every)
+def surviving(made: Sequence[Contest]) -> tuple[str, list[list[str]]]:
+    """In how many columns each method is above or below each rival by more than chance.
+
+    Returns what was tested, and how; and the rows of a table, the first of them its heads.
+    """
     if not made:
-        nothing = "No differences were tested: these results have no draws of the bootstrap."
-        return Survivors(nothing, (), ())
+        return "No differences were tested: these results have no draws of the bootstrap.", []
     splits = sorted({one.comparison.splits for one in made})
     many = f"{splits[0]}" if len(splits) == 1 else f"{splits[0]} to {splits[-1]}"
-    rivals = tuple(dict.fromkeys(one.rival for one in made))
-    methods = dict.fromkeys(one.method for one in made)
-    rows = tuple(
-        (
-            _capital(method) + (", chosen on validation patients" if method == FAMILY else ""),
-            tuple(_counts(made, method, rival) for rival in rivals),
-        )
-        for method in methods
-    )
-    rule = f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}."
-    if _leave_splits_out(made):
-        rule += f" {_FEWER}"
-    rule += (
-        " In how many columns each method is above or below its rival; in the others they cannot "
-        "be told apart:"
-    )
-    return Survivors(rule, rivals, rows, tuple(_in_words(made)))
-
-
-def write_comparisons(results: Results, out: Path) -> None:
-    """Write all contests: `comparisons.json`, and `comparisons.md` with one table per method."""
-    made = contests(results)
-    rows = ",\n".join(json.dumps(one.json(), ensure_ascii=False, allow_nan=False) for one in made)
-    write_atomic(out / FILE, f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
-    lines = ["# Comparisons", "", surviving(results).markdown(), ""]
-    if _leave_splits_out(made):
-        every = replace(surviving(results, every=True), rule=_EVERY, words=())
-        lines += [every.markdown(), ""]
+    rivals = list(dict.fromkeys(one.rival for one in made))
+    rows = [["", *rivals]]
     for method in dict.fromkeys(one.method for one in made):
-        lines += [
-            f"## {_capital(method)}",
-            "",
-            "| against | column | difference | 95 % | p | p, Holm | splits × seeds | "
-            "ahead on splits | |",
-            "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
-        ]
-        for one in (one for one in made if one.method == method):
-            c = one.comparison
-            low, high = (signed(end) for end in c.ci95)
-            lines.append(
-                f"| {one.rival} | {one.column} | {signed(c.difference)} | {low} … {high} | "
-                f"{c.p:.3f} | {c.p_holm:.3f} | {c.splits} × {c.seeds} | "
-                f"{one.ahead[0]} of {one.ahead[1]} | {c.verdict} |"
-            )
-        lines.append("")
-    write_atomic(out / "comparisons.md", "\n".join(lines).encode(), mode=PUBLIC)
+        title = f"B{FAMILY[1:]}, chosen on validation patients" if method == FAMILY else method
+        rows.append([title, *(_counts(made, method, rival) for rival in rivals)])
+    rule = (
+        f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}. In how many "
+        "columns each method is above or below its rival; in the others they cannot be told apart:"
+    )
+    return rule, rows
 
 
-def _leave_splits_out(made: Sequence[Contest]) -> bool:
-    """Whether some have splits of too few seeds."""
-    return any(one.ahead[1] > one.comparison.splits for one in made)
+def surviving_markdown(made: Sequence[Contest]) -> str:
+    """The same as Markdown."""
+    rule, rows = surviving(made)
+    return f"{rule}\n\n{markdown_table(rows[0], rows[1:], words=len(rows[0]))}" if rows else rule
 
 
-def _pair(
-    results: Results, method: str, rival: str, column: tuple[CellTask, str, str]
-) -> tuple[Cell, Cell] | None:
-    own = _cell(method, column) if method else _best_on_validation(results, column)
-    other = None if own is None else _rival(results, rival, column)
+def write_comparisons(made: Sequence[Contest], out: Path) -> None:
+    """Write all contests: `comparisons.json`, and `comparisons.md` with one table per method."""
+    rows = ",\n".join(json.dumps(one.json(), ensure_ascii=False, allow_nan=False) for one in made)
+    write_atomic(out / "comparisons.json", f"[\n{rows}\n]\n".encode(), mode=PUBLIC)
+    parts = ["# Comparisons", surviving_markdown(made)]
+    heads = ["against", "column", "difference", "95 %", "p", "p, Holm", "splits × seeds"]
+    heads += ["ahead on splits", "verdict"]
+    for method in dict.fromkeys(one.method for one in made):
+        own = [one.row() for one in made if one.method == method]
+        parts += [f"## {method[0].upper()}{method[1:]}", markdown_table(heads, own, words=2)]
+    write_atomic(out / "comparisons.md", ("\n\n".join(parts) + "\n").encode(), mode=PUBLIC)
+
+
+def _pair(results: Results, method: str, rival: str, column: Column) -> tuple[Cell, Cell] | None:
+    family = [_cell(one, column) for one in paper.CLOCS]
+    own = _cell(method, column) if method else _best_on_validation(results, family)
+    if rival == "untrained":
+        other = stronger_untrained(results, family[0])
+    else:
+        theirs = _cell(rival, column)
+        known = theirs in grid("table-1" if column[0] == "linear" else "table-2")
+        other = better_schedule(results, theirs) if known else None
     return None if own is None or other is None else (own, other)
 
 
-def _cell(method: str, column: tuple[CellTask, str, str]) -> Cell:
+def _cell(method: str, column: Column) -> Cell:
     task, dataset, downstream = column
     return Cell(Pretraining(method, dataset), downstream, task)
 
 
-def _rival(results: Results, rival: str, column: tuple[CellTask, str, str]) -> Cell | None:
-    if rival == "untrained":
-        return stronger(results, untrained_beside(_cell("cmsc", column)))
-    own = _cell(rival, column)
-    known = own in grid("table-1" if column[0] == "linear" else "table-2")
-    return better_schedule(results, own) if known else None
-
-
-def _best_on_validation(results: Results, column: tuple[CellTask, str, str]) -> Cell | None:
-    """The best of the family by its AUC on validation patients; None unless all have one."""
-    scores: dict[Cell, float] = {}
-    for method in paper.CLOCS:
-        cell = _cell(method, column)
-        values = (results.result(cell) or {}).get("auc_validation")
-        if not values:
-            return None
-        scores[cell] = fmean(values)
-    return max(scores, key=lambda cell: scores[cell])
-
-
-def _title(rival: str) -> str:
-    return _UNTRAINED if rival == "untrained" else paper.METHOD_TITLES[rival]
+def _best_on_validation(results: Results, cells: Sequence[Cell]) -> Cell | None:
+    """The best by its AUC on validation patients; None unless all have one."""
+    scores = {cell: (results.result(cell) or {}).get("auc_validation") for cell in cells}
+    known = {cell: fmean(values) for cell, values in scores.items() if values}
+    return max(known, key=lambda cell: known[cell]) if len(known) == len(cells) else None
 
 
 def _counts(made: Sequence[Contest], method: str, rival: str) -> str:
-    verdicts = [
-        one.comparison.verdict for one in made if (one.method, one.rival) == (method, rival)
-    ]
-    known = [
-        f"{verdict} in {verdicts.count(verdict)}"
-        for verdict in ("above", "below")
-        if verdict in verdicts
-    ]
+    own = [one for one in made if (one.method, one.rival) == (method, rival)]
+    verdicts = [one.comparison.verdict for one in own]
+    known = [f"{v} in {verdicts.count(v)}" for v in ("above", "below") if v in verdicts]
     return f"{', '.join(known) or 'in none'} of {len(verdicts)}" if verdicts else "–"
-
-
-def _in_words(made: Sequence[Contest]) -> Iterator[str]:
-    """Where the best of the family is above or below each rival by more than chance."""
-    own = [one for one in made if one.method == FAMILY]
-    for rival in dict.fromkeys(one.rival for one in own):
-        title = _IN_WORDS.get(rival, rival)
-        places = {
-            verdict: [one for one in own if (one.rival, one.comparison.verdict) == (rival, verdict)]
-            for verdict in ("above", "below")
-        }
-        found = [f"{how} {title} {_places(columns)}" for how, columns in places.items() if columns]
-        yield " and ".join(found) or f"not distinguishable from {title}"
-
-
-def _places(columns: Sequence[Contest]) -> str:
-    """'on A and B (linear) and from A to C (fine-tuned)'."""
-    titles = paper.DATASET_TITLES
-    linear = [titles[one.downstream] for one in columns if one.task == "linear"]
-    tuned = [
-        f"from {titles[one.pretrain]} to {titles[one.downstream]}"
-        for one in columns
-        if one.task == "finetune"
-    ]
-    parts = [f"on {_and(linear)} (linear)"] if linear else []
-    return " and ".join([*parts, f"{_and(tuned)} (fine-tuned)"] if tuned else parts)
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -2,73 +2,45 @@
 
 A machine without polars needs `NAME-frame.safetensors` and, where segments have another length,
 `NAME-pair.safetensors` (`clocs frames` writes them); one file works for every split and every
-choice of its leads.
+choice of its leads. Small simulated datasets stand in for the paper's four, to try the whole grid
+in seconds: twelve leads where the real dataset has twelve, one where it has one.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 
+import numpy as np
+
+from clocs.datasets.synthetic import GAIN, Synthetic
 from clocs.errors import SettingError
-from clocs.experiments.paper import DATASET_TITLES
+from clocs.experiments import paper
+from clocs.experiments.grid import Cell
 from clocs.files import private_folder
-from clocs.frames.frames import Frames
+from clocs.frames.frames import SEXES, Frames
+from clocs.frames.splits import assign, keys_of
 from clocs.frames.views import frame_for
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS, FrameSpec
 from clocs.store.manifest import MANIFEST
+
+PATIENTS, _BATCH_SIZE = 60, 32  # of simulated datasets
 
 
 def leads_for(count: int, present: tuple[str, ...]) -> tuple[str, ...] | None:
     """The paper's four leads, or all twelve, if they are present; else None.
 
-    A single-lead recording is used as it is, whatever the encoder was trained on.
+    A single-lead recording is used with that lead, whatever the encoder was trained on.
     """
     if len(present) == 1:
         return present
     wanted = PAPER_LEADS if count == len(PAPER_LEADS) else STANDARD_LEADS
     return wanted if set(wanted) <= set(present) else None
-
-
-class Library:
-    """Frames by dataset, kept in memory once loaded."""
-
-    def __init__(self, sources: dict[str, FramesSource]) -> None:
-        self.sources = sources
-        self._loaded: dict[tuple[str, bool, tuple[str, ...]], Frames] = {}
-        self._one_at_a_time = Lock()
-
-    def why_not(self, dataset: str, leads: int) -> str | None:
-        """Why frames of this dataset in so many leads are not available; None if they are."""
-        if dataset not in self.sources:
-            return f"needs a store of {dataset}"
-        if leads_for(leads, self.sources[dataset].leads) is None:
-            return f"needs a {leads}-lead store"
-        return None
-
-    def frames(
-        self, dataset: str, *, leads: int, pair: bool = False, split_seed: int = 0
-    ) -> Frames:
-        """All frames of a dataset in 4 or 12 leads; a dataset of a single lead has that one.
-
-        With `pair`, they are cut for methods whose views are consecutive segments.
-        """
-        why_not = self.why_not(dataset, leads)
-        names = leads_for(leads, self.sources[dataset].leads) if why_not is None else None
-        if names is None:
-            raise SettingError(
-                f"this experiment {why_not}; prepare one in the folder given as `stores`"
-            )
-        source = self.sources[dataset]
-        key = (dataset, pair and source.has_pairs, names)
-        with self._one_at_a_time:
-            if key not in self._loaded:
-                self._loaded[key] = source.load(key[1], names)
-            frames = self._loaded[key]
-        return frames if frames.split_seed == split_seed else frames.with_split_seed(split_seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +59,58 @@ class FramesSource:
     load: Callable[[bool, tuple[str, ...]], Frames]
 
 
+class Library:
+    """Frames by dataset, kept in memory once loaded."""
+
+    def __init__(self, sources: dict[str, FramesSource]) -> None:
+        self.sources = sources
+        self._loaded: dict[tuple[str, bool, tuple[str, ...]], Frames] = {}
+        self._one_at_a_time = Lock()
+
+    def why_not(self, cell: Cell) -> str | None:
+        """Which data a cell needs and the library lacks; None if it can run."""
+        p = cell.pretraining
+        why = self.lacks(p.dataset, p.leads) or self.lacks(cell.downstream, p.leads)
+        if why is not None:
+            return why
+        patients = self.sources[cell.downstream].patients
+        if patients is not None and patients < (cell.patients or 0):
+            return f"needs {cell.patients:,} labeled patients"
+        segments = self.sources[p.dataset].segments
+        if segments is not None and segments < p.segments:
+            return f"needs recordings of {p.segments} segments"
+        return None
+
+    def lacks(self, dataset: str, leads: int) -> str | None:
+        """Why frames of this dataset in so many leads are not available; None if they are."""
+        if dataset not in self.sources:
+            return f"needs a store of {dataset}"
+        if leads_for(leads, self.sources[dataset].leads) is None:
+            return f"needs a {leads}-lead store"
+        return None
+
+    def frames(
+        self, dataset: str, *, leads: int, pair: bool = False, split_seed: int = 0
+    ) -> Frames:
+        """All frames of a dataset in 4 or 12 leads; a dataset of a single lead has that one.
+
+        With `pair`, they are cut for methods whose views are consecutive segments.
+        """
+        lacks = self.lacks(dataset, leads)
+        names = leads_for(leads, self.sources[dataset].leads) if lacks is None else None
+        if names is None:
+            raise SettingError(
+                f"this experiment {lacks}; prepare one in the folder given as `stores`"
+            )
+        source = self.sources[dataset]
+        key = (dataset, pair and source.has_pairs, names)
+        with self._one_at_a_time:
+            if key not in self._loaded:
+                self._loaded[key] = source.load(key[1], names)
+            frames = self._loaded[key]
+        return frames if frames.split_seed == split_seed else frames.with_split_seed(split_seed)
+
+
 def open_library(folder: Path) -> Library:
     """The stores and saved Frames files of a folder, named by dataset.
 
@@ -95,12 +119,12 @@ def open_library(folder: Path) -> Library:
     if not folder.is_dir():
         raise SettingError(f"{folder} is not a folder; give the one that holds the prepared stores")
     sources = {}
-    for name in DATASET_TITLES:
+    for name in paper.DATASET_TITLES:
         saved = folder / f"{name}-frame.safetensors"
         if (folder / name / MANIFEST).is_file() and find_spec("polars") is not None:
-            sources[name] = _of_store(folder / name)
+            sources[name] = _from_store(folder / name)
         elif saved.is_file():
-            sources[name] = _of_files(saved)
+            sources[name] = _from_files(saved)
         else:
             continue
         if sources[name].dataset != name:
@@ -115,12 +139,12 @@ def open_library(folder: Path) -> Library:
     return Library(sources)
 
 
-def library_of(frames: dict[str, Frames]) -> Library:
+def library_from_frames(frames: dict[str, Frames]) -> Library:
     """Frames that are already in memory."""
-    return Library({name: _of_frames(own) for name, own in frames.items()})
+    return Library({name: _from_frames(own) for name, own in frames.items()})
 
 
-def _of_frames(frames: Frames) -> FramesSource:
+def _from_frames(frames: Frames) -> FramesSource:
     return FramesSource(
         dataset=frames.dataset,
         leads=frames.leads,
@@ -133,7 +157,7 @@ def _of_frames(frames: Frames) -> FramesSource:
     )
 
 
-def _of_files(path: Path) -> FramesSource:
+def _from_files(path: Path) -> FramesSource:
     pair_path = path.with_name(path.name.replace("-frame.", "-pair."))
     facts = Frames.facts(path)
     has_pairs = pair_path.is_file()
@@ -156,7 +180,7 @@ def _of_files(path: Path) -> FramesSource:
     )
 
 
-def _of_store(path: Path) -> FramesSource:
+def _from_store(path: Path) -> FramesSource:
     from clocs.frames.make import make_frames
     from clocs.store.store import open_store
 
@@ -175,6 +199,63 @@ def _of_store(path: Path) -> FramesSource:
         has_pairs=manifest.segment_frame != manifest.frame,
         load=load,
     )
+
+
+def simulated_frames(name: str, seed: int, patients: int = PATIENTS) -> Frames:
+    """Frames of simulated patients under the name of a dataset."""
+    dataset = Synthetic(patients=patients, seed=seed)
+    recordings = [dataset.read(entry) for entry in dataset.list().entries]
+    width = dataset.frame.samples
+    count = recordings[0].samples // width
+    per_lead = count * width
+    signals = np.stack([recording.digital[:, :per_lead] for recording in recordings])
+    n, leads = signals.shape[:2]
+    row = np.arange(n * count)
+    recording, segment = row // count, row % count
+    starts = (recording[:, None] * leads + np.arange(leads)) * per_lead + segment[:, None] * width
+    patient_ids = list(dict.fromkeys(r.patient for r in recordings))
+    patient = np.array([patient_ids.index(r.patient) for r in recordings], np.int32)[recording]
+    target = np.array([[r.labels[0] == label for label in dataset.labels] for r in recordings])
+    frames = Frames(
+        dataset=name,
+        content=hashlib.sha256(signals.tobytes()).hexdigest(),
+        spec=dataset.frame,
+        leads=STANDARD_LEADS,
+        labels=dataset.labels,
+        multilabel=False,
+        batch_size=_BATCH_SIZE,
+        split_seed=0,
+        unit="mV",
+        patient_ids=tuple(patient_ids),
+        recording_ids=tuple(r.id for r in recordings),
+        digests=keys_of(hashlib.sha256(s.tobytes()).hexdigest() for s in signals),
+        age=np.array([np.nan if r.age is None else r.age for r in recordings], np.float32),
+        sex=np.array([SEXES.index(r.sex or "unknown") for r in recordings], np.int8),
+        day=np.full(n, np.nan),
+        signals=signals.ravel(),
+        starts=starts.astype(np.int64),
+        scale=np.full((n * count, leads), 1 / GAIN, np.float32),
+        recording=recording.astype(np.int32),
+        patient=patient,
+        segment=segment.astype(np.int32),
+        split=assign(patient_ids, name)[patient],
+        target=target[recording].astype(np.uint8),
+    )
+    return frames.with_leads(("II",)) if name in paper.SINGLE_LEAD else frames
+
+
+def simulated_datasets(patients: int = PATIENTS) -> dict[str, Frames]:
+    """All four, each with its own patients."""
+    return {
+        name: simulated_frames(name, seed, patients)
+        for seed, name in enumerate(paper.DATASET_TITLES)
+    }
+
+
+@lru_cache(maxsize=1)
+def simulated_library() -> Library:
+    """The simulated datasets, made once."""
+    return library_from_frames(simulated_datasets())
 
 
 def save_frames(

@@ -1,43 +1,39 @@
 """The demo: the whole workflow on simulated ECGs in half a minute.
 
 Prepare, pre-train without labels, evaluate with few labels, compare patients, write one page. A
-second run reuses the recordings and encoders of the first.
+second run reuses the recordings and encoders of the first; the explorer opens them, too.
 """
 
 from __future__ import annotations
 
 import base64
 import shlex
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.result import Evaluation
-from clocs.experiments import demo_data
-from clocs.experiments.demo_data import SEEDS
-from clocs.experiments.page import write_page
-from clocs.figures.auc_dots import auc_dots
-from clocs.figures.canvas import save
-from clocs.figures.distances import distance_histograms
-from clocs.figures.ecg_paper import ecg_paper
-from clocs.files import PUBLIC
-from clocs.frames.make import make_frames
-from clocs.patients.distances import PatientDistances, frame_distances
-from clocs.pretraining.pretrain import pretrain
-from clocs.store.prepare import prepare
-from clocs.store.store import Store
-from clocs.training import Settings
-from clocs.training.checkpoint import Checkpoint
+from clocs.errors import ClocsError
+from clocs.store.manifest import MANIFEST, Manifest
+from clocs.training.card import read_card
 
-DEMO_METHODS = ("random", "random-bn", "cmsc")
+if TYPE_CHECKING:
+    from clocs.evaluation.result import Evaluation
+    from clocs.patients.distances import PatientDistances
+    from clocs.store.store import Store
+
+PATIENTS = 300
+DEMO = Path("demo")  # where `clocs demo` puts it by default, below the current folder
+SEEDS = 3
+METHODS = ("random", "random-bn", "cmsc")
 FRACTIONS = (0.25, 1.0)
-PRETRAINING = Settings(**demo_data.PRETRAINING)
-EVALUATION = Settings(epochs=150, patience=15, batch_size=128, lr=3e-3)
+# Short, to take half a minute; the paper's settings are for tens of thousands of instances.
+PRETRAINING: dict[str, Any] = {"epochs": 30, "patience": 15, "batch_size": 128, "lr": 1e-3}
+EVALUATION: dict[str, Any] = {"epochs": 150, "patience": 15, "batch_size": 128, "lr": 3e-3}
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,6 @@ class Demo:
     distances: dict[str, PatientDistances]
     seconds: float
 
-    seeds = SEEDS
-    methods = DEMO_METHODS
-    fractions = FRACTIONS
-
     @property
     def page(self) -> Path:
         return self.folder / "index.html"
@@ -61,10 +53,10 @@ class Demo:
     @property
     def explore(self) -> str:
         """The command that shows its patients."""
-        if (self.folder, self.patients) == (demo_data.DEMO, demo_data.PATIENTS):
+        if (self.folder, self.patients) == (DEMO, PATIENTS):
             return "clocs explore"
-        encoders = demo_data.encoder_folder(self.folder, self.patients, "cmsc")
-        store = demo_data.store_folder(self.folder, self.patients)
+        encoders = encoder_folder(self.folder, self.patients, "cmsc")
+        store = store_folder(self.folder, self.patients)
         places = (shlex.quote(str(place)) for place in (encoders, store))
         return "clocs explore --checkpoint {} --store {}".format(*places)
 
@@ -95,21 +87,26 @@ def run_demo(
         patients: Number of simulated patients.
         stage: Entered with the title of each stage while it lasts.
     """
+    from clocs.evaluation.groups import evaluate_frames
+    from clocs.frames.make import make_frames
+    from clocs.patients.distances import frame_distances
+    from clocs.pretraining.pretrain import pretrain
+    from clocs.store.prepare import prepare
+    from clocs.training import Settings
+
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     with stage(f"Simulating {patients} patients with two ECGs each"):
-        store = prepare(
-            "synthetic", out=demo_data.store_folder(folder, patients), patients=patients
-        )
-    learned: dict[str, list[Checkpoint]] = {}
-    for method in DEMO_METHODS:
+        store = prepare("synthetic", out=store_folder(folder, patients), patients=patients)
+    learned = {}
+    for method in METHODS:
         with stage(f"Pre-training {SEEDS} encoders without labels: {method}"):
             learned[method] = pretrain(
                 store,
                 method=method,
-                out=demo_data.encoder_folder(folder, patients, method),
+                out=encoder_folder(folder, patients, method),
                 seeds=SEEDS,
-                settings=PRETRAINING,
+                settings=Settings(**PRETRAINING),
                 resume=True,
             )
     frames = make_frames(store)
@@ -117,11 +114,9 @@ def run_demo(
     for method, checkpoints in learned.items():
         with stage(f"Evaluating {method} on test patients"):
             score = partial(evaluate_frames, checkpoints, frames, by="patient", resamples=500)
-            evaluations += [score(fraction=f, settings=EVALUATION) for f in FRACTIONS]
+            evaluations += [score(fraction=f, settings=Settings(**EVALUATION)) for f in FRACTIONS]
     with stage("Measuring distances between patients"):
-        distances = {
-            method: frame_distances(learned[method][0], frames) for method in ("random-bn", "cmsc")
-        }
+        distances = {method: frame_distances(learned[method][0], frames) for method in METHODS[1:]}
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)
     with stage("Drawing"):
         _write_page(demo, store)
@@ -130,27 +125,36 @@ def run_demo(
 
 def _write_page(demo: Demo, store: Store) -> None:
     """Pictures and page, readable like a report: the patients are simulated."""
-    names = []
-    for label, recording in _one_of_each(store).items():
-        names.append(f"ecg-{label}.png")
-        figure = ecg_paper(
-            recording.select(("II", "V2", "aVL", "aVR")), title=f"{label} ({recording.id})"
-        )
-        save(figure, demo.folder / names[-1], mode=PUBLIC)
-    save(auc_dots([e.json() for e in demo.evaluations]), demo.folder / "auc.png", mode=PUBLIC)
+    from clocs.experiments.pages import write_page
+    from clocs.figures.canvas import save
+    from clocs.figures.ecg import ecg_paper
+    from clocs.figures.scores import auc_dots, distance_histograms
+    from clocs.files import PUBLIC
+
+    first: dict[str, Any] = {}  # recording of every class
+    for row, labels in enumerate(store.table["labels"].to_list()):
+        if labels and labels[0] not in first:
+            first[labels[0]] = store.recording(row).select(("II", "V2", "aVL", "aVR"))
+    ecgs = {
+        f"ecg-{label}.png": ecg_paper(first[label], title=f"{label} ({first[label].id})")
+        for label in store.manifest.labels
+        if label in first
+    }
     panels = {name: (d.intra, d.inter) for name, d in demo.distances.items()}
-    save(
-        distance_histograms(panels, title="Distances between embeddings of test patients"),
-        demo.folder / "distances.png",
-        mode=PUBLIC,
-    )
+    title = "Distances between embeddings of test patients"
+    figures = ecgs | {
+        "auc.png": auc_dots([e.json() for e in demo.evaluations]),
+        "distances.png": distance_histograms(panels, title=title),
+    }
+    for name, figure in figures.items():
+        save(figure, demo.folder / name, mode=PUBLIC)
     write_page(
         demo.page,
         "demo.html",
         patients=demo.patients,
         recordings=len(store),
         seeds=SEEDS,
-        methods=DEMO_METHODS,
+        methods=METHODS,
         fractions=FRACTIONS,
         evaluation=demo.evaluation,
         distances=demo.distances,
@@ -159,14 +163,70 @@ def _write_page(demo: Demo, store: Store) -> None:
         image=lambda name: (
             "data:image/png;base64," + base64.b64encode((demo.folder / name).read_bytes()).decode()
         ),
-        ecgs=names,
+        ecgs=list(ecgs),
     )
 
 
-def _one_of_each(store: Store) -> dict[str, Any]:
-    """The first recording of every class."""
-    first: dict[str, Any] = {}
-    for row, labels in enumerate(store.table["labels"].to_list()):
-        if labels and labels[0] not in first:
-            first[labels[0]] = store.recording(row)
-    return {label: first[label] for label in store.manifest.labels if label in first}
+def store_folder(folder: Path, patients: int) -> Path:
+    """The store below the demo's folder."""
+    return folder / f"store-{patients}"
+
+
+def encoder_folder(folder: Path, patients: int, method: str) -> Path:
+    """The encoders of a method below the demo's folder."""
+    return folder / f"encoders-{patients}" / method
+
+
+def finished_demo(folder: Path, patients: int = PATIENTS) -> tuple[Path, Path] | None:
+    """The demo's store and its folder of CMSC encoders, if whole and of this version."""
+    store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
+    if not ((store / MANIFEST).is_file() and (encoders / "seed-0.safetensors").is_file()):
+        return None
+    try:
+        Manifest.read(store)
+        read_card(encoders / "seed-0.json")
+    except ClocsError:
+        return None
+    return store, encoders
+
+
+def demo_store_and_encoder(
+    folder: Path,
+    *,
+    patients: int = PATIENTS,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> tuple[Path, Path]:
+    """The demo's store and its folder of CMSC encoders, made unless they exist.
+
+    Damaged ones, and those of another version, are made anew. `clocs demo` with this folder as
+    `out` keeps them there, too. `progress` is called with the current stage, the steps done and
+    their total.
+    """
+    if found := finished_demo(folder, patients):
+        return found
+    store, encoders = store_folder(folder, patients), encoder_folder(folder, patients, "cmsc")
+    if (store / MANIFEST).is_file() and (encoders / "seed-0.safetensors").is_file():
+        shutil.rmtree(store)
+        shutil.rmtree(encoders)
+    from clocs.pretraining.pretrain import pretrain
+    from clocs.store.prepare import prepare
+    from clocs.training import Settings
+
+    folder.mkdir(parents=True, exist_ok=True)
+    prepare(
+        "synthetic",
+        out=store,
+        patients=patients,
+        progress=partial(progress, f"Simulating {patients} patients"),
+    )
+    learning, total = "Learning an encoder without labels", PRETRAINING["epochs"]
+    pretrain(
+        store,
+        method="cmsc",
+        out=encoders,
+        seeds=SEEDS,
+        settings=Settings(**PRETRAINING),
+        resume=True,
+        on_epoch=lambda epoch: progress(learning, epoch.number, total),
+    )
+    return store, encoders

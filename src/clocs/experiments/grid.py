@@ -1,26 +1,156 @@
 """The grid: which encoders to train and where to score them, for every table and figure.
 
-The tables' cells come from the paper's numbers, one for one; the figures' settings, which the paper
-gives in its text, are the short lists below.
+A cell is one encoder scored somewhere. The tables' cells come from the paper's numbers, one for
+one; the figures' settings, which the paper gives in its text, are the short lists below, and so are
+the experiments that the paper does not have: more patient splits, BYOL with a fixed schedule,
+ablations of CMSC, and label efficiency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Literal
 
 from clocs.errors import SettingError
-from clocs.experiments import additions, paper
-from clocs.experiments.cells import Cell, CellTask, Pretraining
+from clocs.experiments import paper
 from clocs.experiments.paper import Printed
 
-__all__ = ["Cell", "CellTask", "Pretraining", "cell_of", "cells_of", "grid", "only"]
+CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
 
 # what figure 3 compares: five alone, and four after Gaussian noise
 SINGLE = ("gaussian", "flip_y", "flip_x", "sa_t", "sa_f")
 CHAINS = (*SINGLE, *(f"gaussian>{name}" for name in SINGLE[1:]))
 CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without early stopping
+TRANSFERS = (("physionet2020", "cardiology"), ("chapman", "physionet2017"))  # of more-with-less
+FEW = (0.25, 0.5, 0.75)
+SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0
+SCHEDULES = (25, 50, 100, 200, 400)  # epochs of BYOL, without early stopping
+# the schedules with the best validation AUC on the first patient split; they are run on the others
+CHOSEN_SCHEDULES = {"chapman": 200, "physionet2020": 100}
+# pre-trainings that differ from the method's own in one thing, which ablations compare; values are
+# fields of `clocs.pretraining.plan.Plan`
+VARIANTS: dict[str, dict[str, Any]] = {
+    "instance-pairs": {"options": {"positives": "instance"}},
+    "norm-per-view": {"batch_norm": "view"},
+    "unnormalised": {"normalization": "none"},
+    "segments3": {"options": {"segments": 3}},
+    "segments4": {"options": {"segments": 4}},
+}
+ABLATIONS = {  # the title of each row, and a variant of CMSC's training
+    "CMSC": None,
+    "positives: pairs of segments alone": "instance-pairs",
+    "batch norm per view": "norm-per-view",
+    "signals in mV, not normalized": "unnormalised",
+    "three segments": "segments3",
+    "four segments": "segments4",
+}
+SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
+LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
+MAX_LABELED = {"cardiology": 100}  # its training part has fewer than 300 patients
+FEW_LABELS = 100  # up to here the rows are fewer than a batch, so that batches are smaller
+LEARNERS = ("cmsc", "cmlc", "cmsmlc", "simclr", "byol", "mtssl", "supervised", "random-bn")
+# panels of the figure of label efficiency: (pre-trained on, scored on)
+SHOWN = (
+    ("physionet2020", "chapman"),
+    ("chapman", "physionet2020"),
+    ("chapman", "physionet2017"),
+    ("chapman", "cardiology"),
+)
+# logistic regression solved to convergence: with few rows, 400 epochs of Adam are too short
+EFFICIENCY_TASKS: tuple[CellTask, ...] = ("linear-converged", "finetune")
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """One encoder to train, all seeds at once.
+
+    A setting at its default is not part of its name, so that results keep their names when settings
+    are added.
+    """
+
+    method: str
+    dataset: str  # its training data; for `random`, the dataset that sets its shape
+    leads: int = 4
+    embedding_dim: int = 128
+    tau_d: float | None = None  # BYOL's decay rate; None for the default, and for other methods
+    perturb: str | None = None  # a chain of perturbations that replaces the method's own
+    split_seed: int = 0  # of the patient split
+    epochs: int | None = None  # a fixed number, without early stopping; None for the paper's rule
+    variant: str | None = None  # one of `VARIANTS`
+
+    def __post_init__(self) -> None:
+        if self.method == "random":
+            # untrained and given a single lead, 4 and 12 leads are one run (and the paper prints
+            # one number for both); and it has seen no split
+            object.__setattr__(self, "split_seed", 0)
+            if self.dataset in paper.SINGLE_LEAD:
+                object.__setattr__(self, "leads", 4)
+
+    @property
+    def segments(self) -> int:
+        """Consecutive segments that it compares, where the variant gives their number; else 1."""
+        return int(self.plan.get("options", {}).get("segments", 1))
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the variant changes in the plan of its training."""
+        return VARIANTS[self.variant] if self.variant else {}
+
+    @property
+    def name(self) -> str:
+        """Stable, readable, and usable as a folder name."""
+        parts = [self.dataset, f"{self.leads}leads", f"e{self.embedding_dim}", self.method]
+        parts += [f"tau{self.tau_d:g}"] if self.tau_d is not None else []
+        parts += [self.perturb.replace(">", "+")] if self.perturb else []
+        parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
+        parts += [self.variant] if self.variant else []
+        parts += [f"split{self.split_seed}"] if self.split_seed else []
+        return "-".join(parts)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the paper, or one of ours beside it: an encoder scored somewhere.
+
+    Its task is a protocol of `clocs evaluate`, a `curve` over epochs of fine-tuning, or the
+    `distances` between patients.
+    """
+
+    pretraining: Pretraining
+    downstream: str
+    task: CellTask
+    fraction: float = 0.5
+    split_seed: int = 0  # of the downstream patient split
+    patients: int | None = None  # so many labeled patients, in place of a fraction of all frames
+    segment_frame: bool = False  # scored on frames as long as the segments that CMSC compares
+
+    @property
+    def job(self) -> str:
+        """What can be trained together: cells of one job differ only in their encoders."""
+        p = self.pretraining
+        return (
+            f"{self.task}-{self.downstream}-{p.leads}leads-e{p.embedding_dim}"
+            f"-f{self.fraction:g}-split{self.split_seed}"
+            + ("" if self.patients is None else f"-patients{self.patients}")
+            + ("-segment-frame" if self.segment_frame else "")
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}/{self.pretraining.name}"
+
+
+def run_name(what: Pretraining | Cell, seeds: int) -> str:
+    """Its name in the ledger: equal settings, equal name."""
+    kind = "pretrain" if isinstance(what, Pretraining) else "score"
+    return f"{kind}/{what.name}/seeds{seeds}"
+
+
+def encoder_for(method: str, dataset: str, downstream: str, **settings: Any) -> Pretraining:
+    """An encoder pre-trained on a dataset; a random one has the shape that is scored."""
+    return Pretraining(method, downstream if method == "random" else dataset, **settings)
 
 
 def cell_of(row: Printed) -> Cell:
@@ -38,46 +168,34 @@ def paper_values() -> dict[Cell, Printed]:
     return {cell_of(row): row for row in paper.printed()}
 
 
-def _of_tables(*prefixes: str) -> list[Cell]:
-    return [cell_of(row) for row in paper.printed() if row.table.startswith(prefixes)]
-
-
-def _with_untrained(cells: list[Cell]) -> list[Cell]:
-    """These and the random encoders to compare them with: a fair table always has both."""
-    found = list(cells)
-    for cell in cells:
-        p = cell.pretraining
-        for method, dataset in (("random", cell.downstream), ("random-bn", p.dataset)):
-            if p.method == "random" and method != "random":
-                continue
-            shape = Pretraining(method, dataset, p.leads, p.embedding_dim)
-            found.append(replace(cell, pretraining=shape))
-    return found
-
-
-def _table_1(leads: int = 4) -> list[Cell]:
-    if leads == 4:
-        return _with_untrained(_of_tables("linear_evaluation_main"))
-    return _with_untrained(_as_in_table(leads, "test_auc_linear_"))
-
-
-def _table_2(leads: int = 4) -> list[Cell]:
-    if leads != 4:
-        return _with_untrained(_as_in_table(leads, "test_auc_finetuning_"))
-    cells = _with_untrained(_of_tables("transfer_evaluation_main"))
-    cardiology = [cell for cell in cells if cell.downstream == "cardiology"]
-    return cells + additions.on_other_splits(cardiology)
-
-
-def _as_in_table(leads: int, *appendix: str) -> list[Cell]:
-    """Tables 1 and 2 in another number of leads: from the appendix, at their E and F."""
+def untrained_beside(cell: Cell) -> list[Cell]:
+    """The untrained encoders, scored in the same way."""
+    p = cell.pretraining
+    shape = (p.leads, p.embedding_dim)
+    fitted = Pretraining("random-bn", p.dataset, *shape, split_seed=p.split_seed)
     return [
-        cell
-        for cell in _of_tables(*appendix)
-        if cell.pretraining.embedding_dim == 128
-        and cell.fraction == 0.5
-        and (cell.pretraining.leads == leads or cell.pretraining.dataset in paper.SINGLE_LEAD)
+        replace(cell, pretraining=Pretraining("random", cell.downstream, *shape)),
+        replace(cell, pretraining=fitted),
     ]
+
+
+def on_split(cell: Cell, seed: int) -> Cell:
+    """The same on another patient split of the downstream dataset.
+
+    An encoder that is scored on its own dataset is trained on the same split, as no test patient
+    may be among those it has learned from. One that is scored on another dataset stays that of
+    split 0: what varies is who is labeled and who is tested.
+    """
+    own = cell.pretraining
+    if own.dataset == cell.downstream:
+        own = replace(own, split_seed=seed)
+    return replace(cell, pretraining=own, split_seed=seed)
+
+
+def labeled_patients(dataset: str) -> list[int | None]:
+    """Numbers of labeled patients to compare on a dataset; None for all."""
+    most = MAX_LABELED.get(dataset, LABELED[-1])
+    return [*(count for count in LABELED if count <= most), None]
 
 
 def perturbed(method: str, chain: str | None) -> Cell:
@@ -92,20 +210,100 @@ def _perturbations() -> list[Cell]:
     return [perturbed("cmsc", None), *every]
 
 
-TRANSFERS = (("physionet2020", "cardiology"), ("chapman", "physionet2017"))
-FEW = (0.25, 0.5, 0.75)
+def _of_tables(*prefixes: str) -> list[Cell]:
+    return [cell_of(row) for row in paper.printed() if row.table.startswith(prefixes)]
+
+
+def _table(number: int, leads: int = 4) -> list[Cell]:
+    """Table 1 or 2 with both random encoders; in twelve leads from the appendix, at their E, F."""
+    if leads == 4:
+        names = {1: "linear_evaluation_main", 2: "transfer_evaluation_main"}
+        cells = _of_tables(names[number])
+    else:
+        names = {1: "test_auc_linear_", 2: "test_auc_finetuning_"}
+        cells = [
+            cell
+            for cell in _of_tables(names[number])
+            if cell.pretraining.embedding_dim == 128
+            and cell.fraction == 0.5
+            and (cell.pretraining.leads == leads or cell.pretraining.dataset in paper.SINGLE_LEAD)
+        ]
+    found = list(cells)
+    for cell in cells:
+        untrained = untrained_beside(cell)
+        found += untrained[:1] if cell.pretraining.method == "random" else untrained
+    if number == 2 and leads == 4:
+        found += _on_other_splits([cell for cell in found if cell.downstream == "cardiology"])
+    return found
+
+
+def _on_other_splits(cells: Sequence[Cell]) -> list[Cell]:
+    return [on_split(cell, seed) for seed in SPLIT_SEEDS for cell in cells if not cell.split_seed]
+
+
+def _byol_fixed() -> list[Cell]:
+    """BYOL after each schedule, linear on its own dataset and fine-tuned on the others.
+
+    Early stopping on its own loss picks nearly untrained networks: the loss also falls when the
+    embeddings collapse. The chosen schedules are scored on all patient splits, as the tables are.
+    """
+    tasks: list[tuple[CellTask, str, str]] = [("linear", d, d) for d in paper.PRETRAIN]
+    tasks += [("finetune", p, d) for p, d in paper.PAIRS]
+    first = [
+        Cell(Pretraining("byol", dataset, epochs=epochs), downstream, task)
+        for task, dataset, downstream in tasks
+        for epochs in SCHEDULES
+    ]
+    chosen = [c for c in first if c.pretraining.epochs == CHOSEN_SCHEDULES[c.pretraining.dataset]]
+    return first + _on_other_splits(chosen)
+
+
+def _ablations() -> list[Cell]:
+    """CMSC with one thing changed at a time, and scored on the frames it was trained on."""
+    variants = ABLATIONS.values()
+    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in variants]
+    found = [
+        Cell(encoder, encoder.dataset, "linear")
+        for encoder in encoders
+        if encoder.segments == 1 or encoder.dataset not in SHORT
+    ]
+    return found + [Cell(Pretraining("cmsc", d), d, "linear", segment_frame=True) for d in SHORT]
+
+
+def _label_efficiency() -> list[Cell]:
+    """AUC over the number of labeled patients: what the figure shows first.
+
+    Fine-tuned and frozen encoders on datasets they were not trained on, frozen ones also on their
+    own, but for the supervised, which have seen all labels there.
+    """
+    own = [(dataset, dataset) for dataset in paper.PRETRAIN]
+    more = [pair for pair in paper.PAIRS if pair not in SHOWN]
+    found = []
+    for dataset, downstream in (*SHOWN, *more, *own):
+        encoders = [Pretraining("random", downstream)] + [
+            Pretraining(method, dataset)
+            for method in LEARNERS
+            if method != "supervised" or dataset != downstream
+        ]
+        for task in EFFICIENCY_TASKS if dataset != downstream else EFFICIENCY_TASKS[:1]:
+            found += [
+                Cell(encoder, downstream, task, 1.0, patients=patients)
+                for patients in labeled_patients(downstream)
+                for encoder in encoders
+            ]
+    return found
 
 
 def _more_with_less() -> list[Cell]:
     found = []
     for dataset, downstream in TRANSFERS:
-        for fraction in FEW:
-            found.append(Cell(Pretraining("cmsc", dataset), downstream, "curve", fraction))
-        found.append(Cell(Pretraining("random", downstream), downstream, "curve", 1.0))
+        cmsc, random = Pretraining("cmsc", dataset), Pretraining("random", downstream)
+        found += [Cell(cmsc, downstream, "curve", fraction) for fraction in FEW]
+        found.append(Cell(random, downstream, "curve", 1.0))
     return found
 
 
-def _of_figure(*, embedding_dim: int | None = None, fraction: float | None = None) -> list[Cell]:
+def _along(*, embedding_dim: int | None = None, fraction: float | None = None) -> list[Cell]:
     """Chapman → Cardiology, all methods, over the setting that is not given."""
     return [
         cell
@@ -125,44 +323,24 @@ def _patient_distances() -> list[Cell]:
 
 
 GRIDS: dict[str, Callable[[], list[Cell]]] = {
-    "table-1": _table_1,
-    "table-2": _table_2,
-    "table-1-splits": lambda: additions.on_other_splits(_table_1()),
-    "table-2-splits": lambda: additions.on_other_splits(_table_2()),
-    "table-1-12": lambda: _table_1(12),
-    "table-2-12": lambda: _table_2(12),
-    "byol-fixed": additions.byol_fixed,
-    "ablations": additions.ablations,
-    "label-efficiency": additions.label_efficiency,
-    "linear-converged": lambda: [replace(cell, task="linear-converged") for cell in _table_1()],
+    "table-1": partial(_table, 1),
+    "table-2": partial(_table, 2),
+    "table-1-splits": lambda: _on_other_splits(_table(1)),
+    "table-2-splits": lambda: _on_other_splits(_table(2)),
+    "byol-fixed": _byol_fixed,
+    "label-efficiency": _label_efficiency,
+    "ablations": _ablations,
+    "table-1-12": partial(_table, 1, 12),
+    "table-2-12": partial(_table, 2, 12),
+    "linear-converged": lambda: [replace(cell, task="linear-converged") for cell in _table(1)],
     "more-with-less": _more_with_less,
     "patient-distances": _patient_distances,
     "perturbations": _perturbations,
-    "byol-decay": lambda: _of_tables("effect_of_tau"),
-    "embedding-dim": lambda: _of_figure(fraction=0.25),
-    "labelled-fraction": lambda: _of_figure(embedding_dim=64),
-    "appendix-linear": lambda: _of_tables("test_auc_linear_"),
-    "appendix-transfer": lambda: _of_tables("test_auc_finetuning_"),
-}
-ABOUT = {
-    "table-1": "linear evaluation, E = 128, F = 0.5, four leads",
-    "table-2": "transfer by fine-tuning, E = 128, F = 0.5, four leads",
-    "table-1-splits": "table 1 on four more patient splits, the encoders trained on the same split",
-    "table-2-splits": "table 2 on four more patient splits of the downstream dataset",
-    "table-1-12": "linear evaluation, E = 128, F = 0.5, twelve leads",
-    "table-2-12": "transfer by fine-tuning, E = 128, F = 0.5, twelve leads",
-    "byol-fixed": "BYOL for a fixed number of epochs, chosen by linear AUC on validation patients",
-    "ablations": "CMSC with one thing changed at a time, linear, E = 128, F = 0.5, four leads",
-    "label-efficiency": "10, 30, 100, 300, 1,000 and all labeled patients, linear and fine-tuned",
-    "linear-converged": "table 1 with the linear layer solved to convergence",
-    "more-with-less": "validation AUC over epochs: CMSC with few labels, random with all labels",
-    "patient-distances": "distances between embeddings within and between patients",
-    "perturbations": "linear evaluation under nine perturbations",
-    "byol-decay": "BYOL with τ_d = 0.5, 0.9 and 0.99",
-    "embedding-dim": "Chapman → Cardiology at F = 0.25 over E",
-    "labelled-fraction": "Chapman → Cardiology at E = 64 over F",
-    "appendix-linear": "linear evaluation, 4 and 12 leads, E = 32 … 256, F = 0.25 … 1",
-    "appendix-transfer": "fine-tuning, 4 and 12 leads, E = 32 … 256, F = 0.25 … 1",
+    "byol-decay": partial(_of_tables, "effect_of_tau"),
+    "embedding-dim": partial(_along, fraction=0.25),
+    "labelled-fraction": partial(_along, embedding_dim=64),
+    "appendix-linear": partial(_of_tables, "test_auc_linear_"),
+    "appendix-transfer": partial(_of_tables, "test_auc_finetuning_"),
 }
 NAMES = (*GRIDS, "all")
 
@@ -203,21 +381,14 @@ def only(cells: Iterable[Cell], filters: Sequence[str]) -> list[Cell]:
 def _values(cell: Cell, key: str) -> set[str]:
     """What a filter on `key` accepts for this cell; without a key, a method or a dataset."""
     p = cell.pretraining
-    values: dict[str, set[str]] = {
-        "method": {p.method},
-        "pretrain": {p.dataset},
-        "downstream": {cell.downstream},
-        "task": {cell.task},
-        "leads": {str(p.leads)},
-        "e": {str(p.embedding_dim)},
-        "fraction": {f"{cell.fraction:g}", str(cell.fraction)},
-        "split": {str(cell.split_seed)},
-        "perturb": {p.perturb or "none"},
-        "variant": {p.variant or "none"},
-        "patients": {"all" if cell.patients is None else str(cell.patients)},
-        "epochs": {"none" if p.epochs is None else str(p.epochs)},
-        "tau": {"none" if p.tau_d is None else f"{p.tau_d:g}"},
+    values = {
+        **{name: getattr(p, name) for name in ("method", "leads", "perturb", "variant", "epochs")},
+        **{name: getattr(cell, name) for name in ("downstream", "task", "fraction")},
+        **{"pretrain": p.dataset, "e": p.embedding_dim, "split": cell.split_seed, "tau": p.tau_d},
+        "patients": "all" if cell.patients is None else cell.patients,
     }
     if key and key not in values:
         raise SettingError(f"`only` accepts {', '.join(values)}, not {key!r}")
-    return values[key] if key else values["method"] | values["pretrain"] | values["downstream"]
+    named = [values[name] for name in ([key] if key else ("method", "pretrain", "downstream"))]
+    texts = {"none" if value is None else str(value) for value in named}
+    return texts | {f"{value:g}" for value in named if isinstance(value, float)}

@@ -1,9 +1,13 @@
 """Ledger: every run of a folder in one crash-safe place (SQLite, write-ahead log).
 
-A run is a row: its settings, its state and its result. Whoever works on a run holds a lock on its
-own file; the system releases the lock when the process ends, however it ends, so a killed process
-leaves only a row that can be claimed again. Rows are compared with their digests; see
-`row_database`.
+A run is a row: its settings, its state and its result. A process that works on a run holds a lock
+on a file of its own; the system releases the lock when the process ends, so a killed process leaves
+only a row that can be claimed again.
+
+Each row has a digest of itself, which is compared whenever it is read. The XOR of all digests is
+kept as well and compared when the file is opened, so that no row goes missing unnoticed; opening
+also lets SQLite check its own structure. A file of an earlier version gets what it lacks when it is
+first opened.
 """
 
 from __future__ import annotations
@@ -12,90 +16,105 @@ import hashlib
 import json
 import os
 import platform
+import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
+from operator import xor
 from pathlib import Path
 from typing import Any, Literal
 
 from clocs._version import __version__
-from clocs.errors import SettingError, StoreError
-from clocs.experiments.row_database import RowDatabase
-from clocs.files import flock
+from clocs.errors import BusyError, ClocsError, SettingError, StoreError
+from clocs.files import file_error, flock, once_free
 
 RunState = Literal["waiting", "running", "done", "failed"]
 FILE = "runs.sqlite"
 _SMALLEST = 512  # bytes of a page
 
-_TABLES = {
-    "facts": {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"},
-    "runs": {
-        "name": "TEXT PRIMARY KEY",
-        "kind": "TEXT NOT NULL",  # pretrain, or a cell's task
-        "settings": "TEXT NOT NULL",  # JSON
-        "seeds": "INTEGER NOT NULL",
-        "state": "TEXT NOT NULL DEFAULT 'waiting'",
-        "result": "TEXT",  # JSON: scores, curves, distances, or training metrics
-        "error": "TEXT",
-        "checkpoint": "TEXT",  # folder below the ledger's own
-        "seconds": "REAL",
-        "versions": "TEXT",  # JSON: clocs, torch, device …
-        "attempts": "INTEGER NOT NULL DEFAULT 0",
-        "began": "REAL",
-        "ended": "REAL",
-    },
-    # of results, apart from them: they are large, and only a report reads them
-    "draws": {"name": "TEXT PRIMARY KEY", "packed": "BLOB"},
-}
-
 
 @dataclass(frozen=True)
 class Run:
-    """One row; `result`, `settings` and `versions` as plain values."""
+    """One row; `result`, `settings` and `versions` are kept as JSON."""
 
     name: str
-    kind: str
+    kind: str  # pretrain, or a cell's task
     settings: dict[str, Any]
     seeds: int
     state: RunState
-    result: dict[str, Any] | None
+    result: dict[str, Any] | None  # scores, curves, distances, or training metrics
     error: str | None
-    checkpoint: str | None
+    checkpoint: str | None  # folder below the ledger's own
     seconds: float | None
-    versions: dict[str, Any]
+    versions: dict[str, Any]  # clocs, torch, device …
     attempts: int
     began: float | None
     ended: float | None
+
+
+# columns of each table; the draws of results are apart, as they are large and only a report reads
+# them
+_TABLES = {
+    "facts": ("name", "value"),
+    "runs": tuple(column.name for column in fields(Run)),
+    "draws": ("name", "packed"),
+}
+_VERSION = 2  # of the file: 0 has no digests, 1 no table of draws
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
+
+
+def _combined(digests: Sequence[str]) -> str:
+    """Of any number of digests in any order; two equal ones cancel each other."""
+    return f"{reduce(xor, (int(one, 16) for one in digests), 0):032x}"
 
 
 class Ledger:
     """The runs of one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.path = folder, folder / FILE
         (folder / "locks").mkdir(parents=True, exist_ok=True)
-        self._db = RowDatabase(folder / FILE, _TABLES)
+        try:
+            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+        except sqlite3.Error as error:
+            raise self._problem(error) from error
+        try:
+            self._db.create_function("digest_of", -1, _digest, deterministic=True)
+            # of a new file that another is writing, SQLite refuses this without waiting
+            once_free(lambda: self._execute("PRAGMA journal_mode=WAL"))
+            self._execute("PRAGMA synchronous=FULL")  # a run takes seconds; its row can take 10 ms
+            with self._transaction():
+                self._check()
+        except BaseException:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         self._db.close()
 
-    def settle(self, name: str, value: Any, remedy: str) -> None:
+    def require_fact(self, name: str, value: Any) -> None:
         """Record a fact that must hold for all runs of this folder, or refuse a different value."""
         text = json.dumps(value, sort_keys=True)
-        self._db.insert("facts", {"name": name, "value": text})
+        self._insert("facts", {"name": name, "value": text})
         if self.facts()[name] != json.loads(text):
-            raise SettingError(f"{self.folder} holds runs that differ in the {name}; {remedy}")
+            raise SettingError(
+                f"{self.folder} holds runs that differ in the {name}; give a new folder as `out`"
+            )
 
     def facts(self) -> dict[str, Any]:
-        rows = self._db.rows("facts", "ORDER BY name")
+        rows = self._rows("facts", "ORDER BY name")
         return {row["name"]: self._parsed(row["value"]) for row in rows}
 
     def add(self, name: str, kind: str, settings: Mapping[str, Any], seeds: int) -> None:
-        """Make sure that a run has a row; an existing one is left as it is."""
+        """Make sure that a run has a row; an existing one stays."""
         text = json.dumps(settings, sort_keys=True)
         given = {"name": name, "kind": kind, "settings": text, "seeds": seeds}
-        self._db.insert("runs", {**given, "state": "waiting", "attempts": 0})
+        self._insert("runs", {**given, "state": "waiting", "attempts": 0})
 
     def run(self, name: str) -> Run | None:
         return next(iter(self._select("WHERE name = ?", name)), None)
@@ -106,16 +125,16 @@ class Ledger:
 
     def draws(self) -> dict[str, bytes]:
         """The packed draws of results that have them, by the name of their run."""
-        return {row["name"]: row["packed"] for row in self._db.rows("draws") if row["packed"]}
+        return {row["name"]: row["packed"] for row in self._rows("draws") if row["packed"]}
 
     def states(self) -> dict[str, RunState]:
-        return {row["name"]: row["state"] for row in self._db.rows("runs", "ORDER BY rowid")}
+        return {row["name"]: row["state"] for row in self._rows("runs", "ORDER BY rowid")}
 
     def forget_failures(self) -> int:
         """Queue failed runs again; returns how many."""
         failed = [name for name, state in self.states().items() if state == "failed"]
         for name in failed:
-            self._change(name, "state = 'waiting'")
+            self._change("runs", name, "state = 'waiting'")
         return len(failed)
 
     @contextmanager
@@ -142,6 +161,7 @@ class Ledger:
                     os.close(held.pop(name))
                     continue
                 self._change(
+                    "runs",
                     name,
                     "state = 'running', attempts = attempts + 1, began = ?, error = NULL",
                     time.time(),
@@ -164,10 +184,11 @@ class Ledger:
         scores = dict(result)
         packed = scores.pop("draws", None)
         if packed is not None:
-            self._db.insert("draws", {"name": name})
-            self._db.change("draws", name, "packed = ?", packed)
+            self._insert("draws", {"name": name})
+            self._change("draws", name, "packed = ?", packed)
         texts = json.dumps(scores, allow_nan=False), json.dumps(dict(versions))
         self._change(
+            "runs",
             name,
             "state = 'done', result = ?, error = NULL, versions = ?, checkpoint = ?, "
             "seconds = COALESCE(seconds, 0) + ?, ended = ?",
@@ -177,6 +198,7 @@ class Ledger:
     def fail(self, name: str, error: str, *, seconds: float) -> None:
         """Record the error of a failed run."""
         self._change(
+            "runs",
             name,
             "state = 'failed', error = ?, seconds = COALESCE(seconds, 0) + ?, ended = ?",
             *(error, seconds, time.time()),
@@ -184,10 +206,7 @@ class Ledger:
 
     def put_back(self, name: str, *, seconds: float) -> None:
         """Queue a run that was stopped early; the next process resumes it."""
-        self._change(name, "state = 'waiting', seconds = COALESCE(seconds, 0) + ?", seconds)
-
-    def _change(self, name: str, assignments: str, *values: Any) -> None:
-        self._db.change("runs", name, assignments, *values)
+        self._change("runs", name, "state = 'waiting', seconds = COALESCE(seconds, 0) + ?", seconds)
 
     def _lock(self, name: str) -> int | None:
         """A handle that holds the run's lock; None if another process holds it."""
@@ -202,7 +221,7 @@ class Ledger:
 
     def _select(self, clause: str, *values: Any) -> list[Run]:
         plain = {"settings": "{}", "result": "null", "versions": "{}"}  # JSON, and where empty
-        rows = self._db.rows("runs", clause, *values)
+        rows = self._rows("runs", clause, *values)
         return [
             Run(**row | {k: self._parsed(row[k] or v) for k, v in plain.items()}) for row in rows
         ]
@@ -211,7 +230,113 @@ class Ledger:
         try:
             return json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:
-            raise self._db.damaged(error) from error
+            raise self._damaged(error) from error
+
+    def _execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; what SQLite complains of becomes a sentence."""
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self._problem(error) from error
+
+    def _rows(self, table: str, clause: str = "", *values: Any) -> Iterator[dict[str, Any]]:
+        """Rows of a table, each compared with its digest."""
+        columns = _TABLES[table]
+        listed = f"SELECT {', '.join(columns)}, digest FROM {table} {clause}"
+        for *row, digest in self._execute(listed, *values):
+            if _digest(*row) != digest:
+                raise self._damaged(f"the row of {row[0]} differs from its digest")
+            yield dict(zip(columns, row, strict=True))
+
+    def _insert(self, table: str, row: Mapping[str, Any]) -> None:
+        """Add a row unless there is one of the same name; what it does not have is NULL."""
+        values = [row.get(column) for column in _TABLES[table]]
+        if self._execute(f"SELECT 1 FROM {table} WHERE name = ?", values[0]):
+            return
+        marks = ", ".join("?" * (len(values) + 1))
+        with self._transaction():
+            digest = _digest(*values)
+            self._execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", *values, digest)
+            if self._execute("SELECT changes()") == [(1,)]:
+                self._count(digest)
+
+    def _change(self, table: str, name: str, assignments: str, *values: Any) -> None:
+        """Change a row, after comparing it with its digest."""
+        where, columns = "WHERE name = ?", ", ".join(_TABLES[table])
+        with self._transaction():
+            for row in self._rows(table, where, name):
+                self._execute(f"UPDATE {table} SET {assignments} {where}", *values, name)
+                self._execute(f"UPDATE {table} SET digest = digest_of({columns}) {where}", name)
+                ((after,),) = self._execute(f"SELECT digest FROM {table} {where}", name)
+                self._count(_digest(*row.values()), after)
+
+    def _damaged(self, why: object) -> StoreError:
+        words = " ".join(str(why).split())  # SQLite's own may have several lines
+        return StoreError(
+            f"{self.path} is damaged ({words}); restore it from a copy, or start again in a new "
+            "folder"
+        )
+
+    def _check(self) -> None:
+        """Make the tables where there are none, and check those that are there."""
+        ((version,),) = self._execute("PRAGMA user_version")
+        known = {name for (name,) in self._execute("SELECT name FROM sqlite_master")}
+        if not 0 <= version <= _VERSION:
+            raise StoreError(
+                f"{self.path} has format {version}, but this version of clocs reads format "
+                f"{_VERSION}; use the version that made it, or give a new folder"
+            )
+        for table, columns in _TABLES.items():
+            if table not in known:
+                others = ", ".join(columns[1:])
+                self._execute(f"CREATE TABLE {table} (name PRIMARY KEY, {others}, digest)")
+            elif version == 0:
+                self._execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT")
+                self._execute(f"UPDATE {table} SET digest = digest_of({', '.join(columns)})")
+        if version == 0:
+            self._execute("CREATE TABLE seal (total TEXT NOT NULL)")
+            self._execute("INSERT INTO seal VALUES (?)", self._total())
+        if version < _VERSION:
+            self._execute(f"PRAGMA user_version = {_VERSION}")
+        ((verdict,), *_) = self._execute("PRAGMA integrity_check(1)")
+        if verdict != "ok":
+            raise self._damaged(verdict)
+        if self._execute("SELECT total FROM seal") != [(self._total(),)]:
+            raise self._damaged("a row is missing, or one too many")
+
+    def _total(self) -> str:
+        found = [self._execute(f"SELECT digest FROM {table}") for table in _TABLES]
+        try:
+            return _combined([digest for rows in found for (digest,) in rows])
+        except (ValueError, TypeError) as error:
+            raise self._damaged("a digest is none") from error
+
+    def _count(self, *digests: str) -> None:
+        """Add digests to the total, or take them away."""
+        for (total,) in self._execute("SELECT total FROM seal"):
+            self._execute("UPDATE seal SET total = ?", _combined([total, *digests]))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of the changes inside, or none."""
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.rollback()
+            raise
+
+    def _problem(self, error: Exception) -> ClocsError:
+        name = str(getattr(error, "sqlite_errorname", ""))
+        if name == "SQLITE_NOTADB":
+            return SettingError(f"{self.path} is not a list of runs ({error}); give another folder")
+        if name in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+            return BusyError(f"{self.path} is in use by another process; try again when it is done")
+        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
+            return file_error(error, self.path, doing="written")
+        return self._damaged(error)
 
 
 def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
@@ -241,3 +366,9 @@ def versions(device: str) -> dict[str, str]:
         "python": platform.python_version(),
         "device": accelerator or f"{platform.machine()} CPU, {torch.get_num_threads()} threads",
     }
+
+
+def last_line(text: str | None) -> str:
+    """The last line of an error, which says what went wrong."""
+    lines = (text or "").strip().splitlines()
+    return lines[-1] if lines else "unknown reason"

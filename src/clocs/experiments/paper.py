@@ -21,6 +21,7 @@ METHOD_TITLES = {  # in the paper's order, with its names; random-bn is our addi
     "cmsmlc": "CMSMLC",
 }
 CLOCS = ("cmsc", "cmlc", "cmsmlc")
+UNTRAINED = ("random", "random-bn")
 DATASET_TITLES = {
     "chapman": "Chapman",
     "physionet2020": "PhysioNet 2020",

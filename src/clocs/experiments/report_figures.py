@@ -1,266 +1,225 @@
-"""The report's figures: which results to draw; `clocs.figures.svg` draws them."""
+"""The report's figures, drawn from results; None where there is nothing to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from clocs.experiments import paper
-from clocs.experiments.grid import CHAINS, FEW, TRANSFERS, Cell, Pretraining, perturbed
-from clocs.experiments.results import Results, Value, papers
-from clocs.experiments.tables import Table
-from clocs.figures.svg import Dot, Line, Panel, picture, ticks
+from clocs.experiments.grid import (
+    CHAINS,
+    FEW,
+    SHOWN,
+    TRANSFERS,
+    Cell,
+    Pretraining,
+    labeled_patients,
+    perturbed,
+)
+from clocs.experiments.results import Results, papers
+from clocs.experiments.tables import PROTOCOLS, efficiency_cell, place
+from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
-WIDTH = 960.0
+METHOD_COLORS = {
+    "random": "#7a7f8c",
+    "random-bn": "#a5a9b3",
+    "supervised": "#5b4a9c",
+    "mtssl": "#b58900",
+    "byol": "#cc79a7",
+    "simclr": "#d55e00",
+    "cmsc": "#0072b2",
+    "cmlc": "#009e73",
+    "cmsmlc": "#56a4d9",
+}
+_WIDTH = 10.0  # inches
 
 
-@dataclass(frozen=True)
-class ReportFigure:
-    """A plot with its caption and legend: (name, color, hollow) per entry."""
-
-    svg: str
-    caption: str
-    legend: tuple[tuple[str, str, bool], ...] = ()
-
-
-COLORS = {method: f"var(--{method})" for method in paper.METHOD_TITLES}
-OURS_AND_PAPERS = (("ours ± sd", "var(--ink)", False), ("paper ± sd", "var(--ink)", True))
-
-
-def dots(table: Table, caption: str) -> ReportFigure | None:
-    """Every entry of a table on its own line: ours filled, the paper's hollow, like with like."""
-    if not table.filled:
+def perturbations(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """Figure 3: nine perturbations of SimCLR and CMSC, alone or after Gaussian noise."""
+    methods = ("simclr", "cmsc")
+    if not any(results.ours(cell) for cell in cells):
         return None
-    colors = {title: COLORS[method] for method, title in paper.METHOD_TITLES.items()}
-    per_row = 3 if len(table.columns) > 2 else len(table.columns)
-    lines = len(table.rows)
-    left, gap, tall = 130.0, 26.0, 21.0 * lines
-    wide = (WIDTH - left - gap * per_row) / per_row
-    panels = []
-    groups = [group for group, count in table.groups for _ in range(count)]
-    for column, title in enumerate(table.columns):
-        entries = [row[column] for _, row in table.rows]
-        known = [
-            (v.mean - (v.std or 0), v.mean + (v.std or 0))
-            for entry in entries
-            if entry is not None
-            for v in (entry.beside, entry.paper)
-            if v is not None
-        ]
-        if not known:
-            continue
-        limits = _limits([low for low, _ in known] + [high for _, high in known])
-        across, down = column % per_row, column // per_row
-        panel = Panel(
-            left + across * (wide + gap), 40 + down * (tall + 84), wide, tall, limits, (lines, 0)
-        )
-        pretrained = groups[column].removeprefix("Pre-trained on ") + " → " if groups else ""
-        panel.title(pretrained + title)
-        panel.x_axis(ticks(*limits, about=4), "test AUC")
-        heights = [i + 0.5 for i in range(lines)]
-        panel.y_axis(heights, [row for row, _ in table.rows] if across == 0 else [""] * lines)
-        for height, (name, _), entry in zip(heights, table.rows, entries, strict=True):
-            if entry is None:
-                continue
-            for value, hollow in ((entry.paper, True), (entry.beside, False)):
-                if value is not None:
-                    source = "paper" if hollow else "ours"
-                    panel.dot(
-                        Dot(
-                            value.mean,
-                            height + (0.18 if hollow else -0.12),
-                            value.std,
-                            colors[name],
-                            f"{name}, {title}, {source}: {value}",
-                            hollow,
-                        )
-                    )
-        panels.append(panel)
-    rows = -(-len(table.columns) // per_row)
-    svg = picture(WIDTH, rows * (tall + 84), panels, caption)
-    return ReportFigure(svg, caption, OURS_AND_PAPERS)
-
-
-def perturbations(results: Results) -> ReportFigure | None:
-    """Figure 3: nine perturbations of SimCLR and CMSC."""
-    found: dict[str, list[Value | None]] = {}
-    for method in ("simclr", "cmsc"):
-        found[method] = [results.ours(perturbed(method, chain)) for chain in CHAINS]
-    known = [v for values in found.values() for v in values if v is not None]
-    if not known:
-        return None
-    limits = _limits([v.mean + s * (v.std or 0) for v in known for s in (-1, 1)])
-    lines, tall = len(CHAINS), 23.0 * len(CHAINS)
-    panels = []
-    for i, (method, values) in enumerate(found.items()):
-        panel = Panel(150 + i * 410, 40, 380, tall, limits, (lines, 0))
-        panel.title(paper.METHOD_TITLES[method])
-        panel.x_axis(ticks(*limits), "test AUC, linear, F = 0.5")
-        names = [chain.replace(">", " → ") for chain in CHAINS]
-        panel.y_axis([k + 0.5 for k in range(lines)], names if i == 0 else [""] * lines)
-        for k, value in enumerate(values):
+    found = {m: [results.ours(perturbed(m, chain)) for chain in CHAINS] for m in methods}
+    figure, panels = _panels([paper.METHOD_TITLES[m] for m in methods], 3.0, sharex=True)
+    for axes, values in zip(panels, found.values(), strict=True):
+        for height, (chain, value) in enumerate(zip(CHAINS, values, strict=True)):
             if value is not None:
-                single = ">" not in CHAINS[k]
-                color = "var(--cmsc)" if single else "var(--cmlc)"
-                tooltip = f"{paper.METHOD_TITLES[method]}, {names[k]}: {value}"
-                panel.dot(Dot(value.mean, k + 0.5, value.std, color, tooltip))
-        panels.append(panel)
-    return ReportFigure(
-        picture(WIDTH, tall + 90, panels, "AUC under each perturbation"),
-        "Linear evaluation on PhysioNet 2020 after pre-training with each perturbation, alone or "
-        "after Gaussian noise.",
-        (("one perturbation", "var(--cmsc)", False), ("two in sequence", "var(--cmlc)", False)),
-    )
+                color = METHOD_COLORS["cmlc" if ">" in chain else "cmsc"]
+                axes.errorbar(value.mean, height, xerr=value.std, fmt="o", color=color)
+        axes.set_ylim(len(CHAINS) - 0.4, -0.6)
+        axes.set_yticks(range(len(CHAINS)), [chain.replace(">", " → ") for chain in CHAINS])
+        axes.set_xlabel("test AUC, linear, F = 0.5", fontsize=9)
+    return figure
 
 
-def more_with_less(results: Results) -> ReportFigure | None:
-    """Validation AUC over epochs of fine-tuning."""
-    shades = dict(zip(FEW, ("var(--cmsc)", "var(--cmlc)", "var(--cmsmlc)"), strict=True))
-    panels = []
-    for i, (dataset, downstream) in enumerate(TRANSFERS):
-        wanted = [
-            (f"CMSC, F = {f:g}", Cell(Pretraining("cmsc", dataset), downstream, "curve", f), c)
-            for f, c in shades.items()
+def more_with_less(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """Validation AUC after every epoch of fine-tuning, mean ± sd over seeds."""
+    if not any(results.result(cell) for cell in cells):
+        return None
+    titles = [" → ".join(paper.DATASET_TITLES[d] for d in pair) for pair in TRANSFERS]
+    figure, panels = _panels(titles, 3.0, sharey=False)
+    for axes, (dataset, downstream) in zip(panels, TRANSFERS, strict=True):
+        wanted: list[tuple[str, Cell, str]] = [
+            (f"CMSC, F = {f:g}", Cell(Pretraining("cmsc", dataset), downstream, "curve", f), color)
+            for f, color in zip(FEW, ("#0072b2", "#009e73", "#56a4d9"), strict=True)
         ]
         random = Cell(Pretraining("random", downstream), downstream, "curve", 1.0)
-        wanted.append(("random, F = 1", random, "var(--random)"))
-        lines = [
-            line for name, cell, c in wanted if (line := _curve(results.result(cell), name, c))
-        ]
-        if not lines:
-            continue
-        heights = [
-            y + sign * s
-            for line in lines
-            for y, s in zip(line.y, line.spread or [], strict=True)
-            for sign in (-1, 1)
-        ]
-        last = max(len(line.x) for line in lines)
-        panel = Panel(60 + i * 470, 40, 410, 260, (1, max(last, 2)), _limits(heights))
-        panel.title(f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}")
-        whole = [tick for tick in ticks(1, last) if tick == int(tick)]
-        panel.x_axis(whole, "epoch of fine-tuning")
-        panel.y_axis(ticks(*panel.y))
-        for line in lines:
-            panel.line(line)
-        panel.follow(lines, "epoch")
-        panels.append(panel)
-    if not panels:
-        return None
-    legend = [(f"CMSC, F = {f:g}", c, False) for f, c in shades.items()]
-    return ReportFigure(
-        picture(WIDTH, 350, panels, "Validation AUC over epochs"),
-        "Validation AUC after every epoch, mean ± sd over seeds; no early stopping.",
-        (*legend, ("random, F = 1", "var(--random)", False)),
-    )
+        wanted.append(("random, F = 1", random, METHOD_COLORS["random"]))
+        for name, cell, color in wanted:
+            by_epoch = list(zip(*(results.result(cell) or {}).get("curve") or (), strict=True))
+            if by_epoch:
+                means, sds = map(fmean, by_epoch), map(pstdev, by_epoch)
+                _band(axes, range(1, len(by_epoch) + 1), list(means), list(sds), color, name)
+        axes.set_xlabel("epoch of fine-tuning", fontsize=9)
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=8, loc="lower right")
+    return figure
 
 
-def _curve(result: dict[str, Any] | None, name: str, color: str) -> Line | None:
-    if result is None or not result.get("curve"):
-        return None
-    by_epoch = list(zip(*result["curve"], strict=True))
-    epochs = list(range(1, len(by_epoch) + 1))
-    spread = [pstdev(values) for values in by_epoch]
-    return Line(epochs, [fmean(values) for values in by_epoch], color, name, spread)
-
-
-def along(
-    results: Results, cells: Sequence[Cell], *, over: str, caption: str
-) -> ReportFigure | None:
+def along(results: Results, cells: Sequence[Cell], over: str) -> Figure | None:
     """Chapman → Cardiology over E or F: ours as solid lines, the paper's dashed; both of logits."""
-    methods = [m for m in paper.METHOD_TITLES if any(c.pretraining.method == m for c in cells)]
-    lines: list[Line] = []
-    marks: list[Dot] = []
-    places = sorted({place(cell, over) for cell in cells})
-    ordered = sorted(cells, key=lambda cell: place(cell, over))
-    for method in methods:
-        own = [c for c in ordered if c.pretraining.method == method]
-        for look, dashed in ((papers, True), (results.beside, False)):
-            known = [(places.index(place(c, over)), v) for c in own if (v := look(c))]
-            if known:
-                title = paper.METHOD_TITLES[method] + (", paper" if dashed else "")
-                x, y = [k for k, _ in known], [v.mean for _, v in known]
-                lines.append(Line(x, y, COLORS[method], title, dashed=dashed, marked=True))
-                if not dashed:
-                    marks += [
-                        Dot(k, v.mean, v.std, COLORS[method], f"{title}: {v}") for k, v in known
-                    ]
-    if not any(not line.dashed for line in lines):
+    if not any(results.ours(cell) for cell in cells):
         return None
-    heights = [v for line in lines for v in line.y]
-    heights += [mark.y + sign * (mark.spread or 0) for mark in marks for sign in (-1, 1)]
-    panel = Panel(60, 20, WIDTH - 90, 300, (-0.3, len(places) - 0.7), _limits(heights))
-    panel.x_axis(range(len(places)), over, [f"{where:g}" for where in places])
-    panel.y_axis(ticks(*panel.y))
-    for line in lines:
-        panel.line(line)
-    for mark in marks:
-        panel.dot(mark, across=False)
-    legend = [(paper.METHOD_TITLES[m], COLORS[m], False) for m in methods]
-    return ReportFigure(picture(WIDTH, 370, [panel], caption), caption, tuple(legend))
+    places = sorted({place(cell, over) for cell in cells})
+    figure, (axes,) = _panels([""], 3.6)
+    for method, title in paper.METHOD_TITLES.items():
+        own = [c for c in cells if c.pretraining.method == method]
+        for look, dashed in ((papers, True), (results.beside, False)):
+            known = sorted((places.index(place(c, over)), v.mean) for c in own if (v := look(c)))
+            style: dict[str, Any] = {"color": METHOD_COLORS[method], "markersize": 5}
+            if dashed:
+                style |= {"linestyle": "--", "alpha": 0.7, "markerfacecolor": "white"}
+            else:
+                style["label"] = title
+            if known:
+                axes.plot(*zip(*known, strict=True), marker="o", linewidth=1.4, **style)
+        for cell in own:
+            if (value := results.beside(cell)) is not None and value.std:
+                at = places.index(place(cell, over))
+                axes.errorbar(at, value.mean, value.std, color=METHOD_COLORS[method], alpha=0.5)
+    axes.set_xticks(range(len(places)), [f"{where:g}" for where in places])
+    axes.set_xlabel({"E": "E, embedding dimension", "F": "F, labeled fraction"}[over], fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
 
 
-def distances(results: Results, cells: Sequence[Cell]) -> ReportFigure | None:
-    """Distances within and between patients, all on the same axes."""
-    found = [(c, r) for c in cells if (r := results.result(c)) is not None]
+def distances(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """Histograms of distances within and between patients, all on the same axes.
+
+    Bins differ in width between encoders, so shares become densities.
+    """
+    found = [(c.pretraining, r) for c in cells if (r := results.result(c)) is not None]
     if not found:
         return None
-    panels = []
-    per_row, wide, tall = 3, 275.0, 130.0
-    bars = [  # bins differ in width between encoders, so shares become densities
-        {
-            kind: [share / result["edges"][1] for share in shares]
-            for kind, shares in result["histogram"].items()
-        }
-        for _, result in found
+    titles = [
+        f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}: "
+        f"separability {fmean(result['separability']):.3f}"
+        for p, result in found
     ]
-    right = max(
-        _most(result["edges"], s) for _, result in found for s in result["histogram"].values()
-    )
-    top = 1.05 * max(max(*own["intra"], *own["inter"]) for own in bars) or 1.0
-    for i, ((cell, result), own) in enumerate(zip(found, bars, strict=True)):
-        edges = [edge for edge in result["edges"] if edge <= right]
-        across, down = i % per_row, i // per_row
-        left, above = 50 + across * (wide + 20), 40 + down * (tall + 80)
-        panel = Panel(left, above, wide, tall, (0, right), (0, top))
-        p = cell.pretraining
-        name = f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}"
-        panel.title(f"{name}: separability {fmean(result['separability']):.3f}")
-        panel.x_axis(ticks(0, right), "Euclidean distance")
-        heights = ticks(0, top, about=3)
-        panel.y_axis(heights, [f"{y:g}" if across == 0 else "" for y in heights])
-        for kind in ("inter", "intra"):
-            panel.steps(edges, own[kind][: len(edges) - 1], f"var(--{kind})")
-        panels.append(panel)
-    rows = -(-len(found) // per_row)
-    return ReportFigure(
-        picture(WIDTH, rows * (tall + 80), panels, "Histograms of distances"),
-        "Distances between embeddings (not normalized) of validation patients of PhysioNet 2020, "
-        "same lead; heights are shares per unit of distance; the farthest 1 % are not drawn. "
-        "Separability: the probability that two embeddings of one patient are closer than two of "
-        "different patients; 0.5 is chance. "
-        "Every patient has one recording, so those of one patient are parts of the same recording.",
-        (("same patient", "var(--intra)", False), ("different patients", "var(--inter)", False)),
-    )
+    figure, panels = _panels(titles, 1.9, sharex=True)
+    for axes, (_, result) in zip(panels, found, strict=True):
+        edges = result["edges"]
+        for kind, label in (("inter", "different patients"), ("intra", "same patient")):
+            density = [share / edges[1] for share in result["histogram"][kind]]
+            color = COLORS[kind]
+            axes.stairs(density, edges, fill=True, color=color, alpha=0.3)
+            axes.stairs(density, edges, color=color, linewidth=1.2, label=label)
+        axes.set_xlabel("Euclidean distance", fontsize=9)
+    farthest = [  # but for 1 %, so that a few do not stretch the axis
+        result["edges"][int(np.searchsorted(np.cumsum(shares), 0.99 * sum(shares))) + 1]
+        for _, result in found
+        for shares in result["histogram"].values()
+    ]
+    panels[0].set_xlim(0, max(farthest))
+    panels[0].legend(frameon=False, fontsize=8)
+    return figure
 
 
-def _most(edges: Sequence[float], shares: Sequence[float]) -> float:
-    """The edge below which 99 % of a histogram lie, so that a few do not stretch the axis."""
-    reached = 0.0
-    for edge, share in zip(edges[1:], shares, strict=True):
-        reached += share
-        if reached >= 0.99 * sum(shares):
-            return edge
-    return edges[-1]
+def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """AUC per recording over labeled patients: a panel per dataset and protocol, a line per method.
+
+    The two protocols of a dataset share their y axis.
+    """
+    figure = new_figure(3.1 * len(SHOWN) + 0.4, 2.7 * len(PROTOCOLS) + 0.5)
+    grid = figure.subplots(len(PROTOCOLS), len(SHOWN), sharey="col", squeeze=False)
+    legend = {}
+    for row, (task, protocol) in enumerate(PROTOCOLS.items()):
+        for axes, (dataset, downstream) in zip(grid[row], SHOWN, strict=True):
+            hide_frame(axes)
+            facts = results.facts.get(f"counts of {downstream}") or {}
+            every = int(facts.get("patients_by_part", [0])[0])
+            counts = labeled_patients(downstream)
+            for method, title in paper.METHOD_TITLES.items():
+                cells = [efficiency_cell(method, dataset, downstream, task, c) for c in counts]
+                values = [results.over_seeds(cell, "auc_recording") for cell in cells]
+                known = [(c or every, v) for c, v in zip(counts, values, strict=True) if v]
+                if known:
+                    means, sds = [v.mean for _, v in known], [v.std or 0.0 for _, v in known]
+                    x, color = [count for count, _ in known], METHOD_COLORS[method]
+                    legend[title] = _band(axes, x, means, sds, color, title, marker="o")
+            marks = [count or every for count in counts]
+            axes.set_xscale("log")
+            axes.set_xticks(marks, [f"{mark:,}" for mark in marks], rotation=40)
+            axes.tick_params(axis="x", which="minor", length=0)
+            title = f"{paper.DATASET_TITLES[downstream]}, {protocol}"
+            axes.set_title(title, fontsize=9.5, loc="left")
+            axes.grid(color="#e6e8ec", linewidth=0.7)
+            axes.set_axisbelow(True)
+        grid[row][0].set_ylabel("test AUC per recording", fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("labeled patients", fontsize=9)
+    figure.legend(
+        legend.values(), legend.keys(), loc="outside upper center", ncols=9, frameon=False,
+        fontsize=9,
+    )  # fmt: skip
+    return figure if legend else None
 
 
-def place(cell: Cell, over: str) -> float:
-    return float(cell.pretraining.embedding_dim) if over.startswith("E") else cell.fraction
+def _panels(
+    titles: Sequence[str], height: float, *, sharex: bool = False, sharey: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """At most three panels in a row, each so many inches high."""
+    across = min(3, len(titles))
+    down = -(-len(titles) // across)
+    figure = new_figure(_WIDTH, height * down + 0.4)
+    grid = figure.subplots(down, across, squeeze=False, sharex=sharex, sharey=sharey)
+    for axes in grid.flat[len(titles) :]:
+        axes.set_axis_off()
+    for axes, title in zip(grid.flat, titles, strict=False):
+        hide_frame(axes)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.grid(color="#e6e8ec", linewidth=0.7)
+        axes.set_axisbelow(True)
+    return figure, list(grid.flat[: len(titles)])
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    margin = max(0.08 * (high - low), 0.005)
-    return low - margin, high + margin
+def _band(
+    axes: Axes,
+    x: Sequence[float],
+    mean: Sequence[float],
+    sd: Sequence[float],
+    color: str,
+    label: str,
+    marker: str = "",
+) -> Any:
+    """A line in a band of one standard deviation."""
+    low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
+    axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
+    style = {"marker": marker, "markersize": 3, "linewidth": 1.4}
+    return axes.plot(x, mean, color=color, label=label, **style)[0]
+
+
+FIGURES: dict[str, Callable[[Results, Sequence[Cell]], Figure | None]] = {
+    "label-efficiency": label_efficiency,
+    "more-with-less": more_with_less,
+    "patient-distances": distances,
+    "perturbations": perturbations,
+    "embedding-dim": partial(along, over="E"),
+    "labelled-fraction": partial(along, over="F"),
+}

@@ -13,15 +13,12 @@ from typing import Any
 import torch
 
 from clocs.errors import SettingError
-from clocs.experiments.attempts import simulated_library
-from clocs.experiments.cluster_runner import ClusterRunner
-from clocs.experiments.data import Library, open_library
-from clocs.experiments.exports import not_known
+from clocs.experiments.data import open_library, simulated_library
 from clocs.experiments.grid import cells_of
 from clocs.experiments.ledger import open_ledger
-from clocs.experiments.runner import MEMBERS, GridProgress, GridStatus, Runner
-from clocs.experiments.steps import PAPER, SIMULATED, Profile
-from clocs.ray_cluster import connect, nodes
+from clocs.experiments.results import not_known
+from clocs.experiments.runner import GridStatus, Runner
+from clocs.experiments.steps import PAPER, SIMULATED
 from clocs.training.ranks import pick_device
 
 SIMULATED_NAME = "synthetic"
@@ -37,11 +34,10 @@ def reproduce(
     known: Sequence[Path | str] = (),
     device: str | None = None,
     seconds: float | None = None,
-    members: int = MEMBERS,
     parallel: int = 1,
     retry: bool = False,
     ray: str | None = None,
-    on_progress: Callable[[GridProgress], None] = lambda progress: None,
+    on_progress: Callable[[str, int, int], None] = lambda message, done, total: None,
 ) -> GridStatus:
     """Run tables and figures of the paper, as far as they are not done.
 
@@ -55,41 +51,45 @@ def reproduce(
         known: Folders of runs or reports, whose results are not computed again.
         device: 'cpu', 'cuda' …; the best available by default.
         seconds: Time limit: no new work begins after it, and the next call resumes.
-        members: The most encoders to train downstream at once.
         parallel: Worker threads; on a GPU each has its own stream, because the small kernels of
             one fleet leave room for another's. On a cluster, how many tasks share one GPU.
         retry: Run again what failed before.
         ray: Compute on a Ray cluster, 'auto' or its address. Every node sees `stores` under the
             same path; this process alone writes to `out`.
-        on_progress: Called after each piece of work.
+        on_progress: Called after each piece of work with what was done, and the number of
+            finished pieces and of all.
     """
     began = time.monotonic()
-    folder = Path(out)
+    folder, place = Path(out), None if stores is None else Path(stores)
     cells = not_known(cells_of(names, only), [Path(one) for one in known])
-    place = None if stores is None else Path(stores)
-    library, profile = _open_data(place, dataset)
+    if dataset not in (None, SIMULATED_NAME) or (dataset is None) == (place is None):
+        raise SettingError(
+            f"give the folder of prepared stores as `stores`, or {SIMULATED_NAME} as `dataset`"
+        )
+    library, profile = (
+        (simulated_library(), SIMULATED) if place is None else (open_library(place), PAPER)
+    )
     if retry:
         with closing(open_ledger(folder)) as ledger:
             ledger.forget_failures()
-    common: dict[str, Any] = {"seeds": seeds, "members": members, "on_progress": on_progress}
 
-    def left() -> float | None:
-        return None if seconds is None else seconds - (time.monotonic() - began)
+    def options(kind: torch.device | str) -> dict[str, Any]:
+        left = None if seconds is None else seconds - (time.monotonic() - began)
+        return {"seeds": seeds, "on_progress": on_progress, "device": kind, "seconds": left}
 
     if ray is not None:
+        from clocs.experiments.cluster_runner import ClusterRunner
+        from clocs.ray_cluster import connect, nodes
+
         with connect(ray), closing(open_ledger(folder)) as ledger:
             kind = device or ("cuda" if any(node.gpus for node in nodes()) else "cpu")
-            options = common | {"device": kind, "seconds": left()}
-            owner = ClusterRunner(
-                ledger, library, profile, stores=place, sharing=parallel, **options
-            )
-            return owner.work(cells)
+            given = {"stores": place, "sharing": parallel, **options(kind)}
+            return ClusterRunner(ledger, library, profile, **given).work(cells)
     chosen, stop = pick_device(device), Event()
 
     def work() -> GridStatus:
         with closing(open_ledger(folder)) as ledger, _own_stream(chosen, parallel):
-            options = common | {"device": chosen, "seconds": left(), "stop": stop}
-            return Runner(ledger, library, profile, **options).work(cells)
+            return Runner(ledger, library, profile, stop=stop, **options(chosen)).work(cells)
 
     if parallel == 1:
         return work()
@@ -100,21 +100,6 @@ def reproduce(
             return [worker.result() for worker in workers if worker.done()][-1]
         finally:
             stop.set()  # interrupted, or one of them failed: the others put back their work
-
-
-def _open_data(stores: Path | None, dataset: str | None) -> tuple[Library, Profile]:
-    """The data and how long to train on it: real stores, or small simulated ones."""
-    if dataset is not None:
-        if dataset != SIMULATED_NAME or stores is not None:
-            raise SettingError(
-                f"`dataset` is {dataset}; it can only be {SIMULATED_NAME}, and not with `stores`"
-            )
-        return simulated_library(), SIMULATED
-    if stores is None:
-        raise SettingError(
-            f"give the folder of prepared stores as `stores`, or {SIMULATED_NAME} as `dataset`"
-        )
-    return open_library(stores), PAPER
 
 
 def _own_stream(device: torch.device, parallel: int) -> AbstractContextManager[object]:

@@ -1,22 +1,48 @@
-"""Results: our value and the paper's for each cell, or why there is none."""
+"""Results: our value and the paper's for each cell, or why there is none.
+
+They are read from folders of runs, and from reports, which keep them in two files: `runs.json.xz`
+has every run with its settings and scores, `draws.safetensors` the draws by which two results are
+compared. So reports can include runs made elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+import lzma
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from clocs.errors import SettingError, StoreError, first_of
 from clocs.experiments import paper
 from clocs.experiments.data import leads_for
-from clocs.experiments.draws import Draws
-from clocs.experiments.grid import Cell, paper_values
-from clocs.experiments.ledger import Run
-from clocs.experiments.runner import last_line, run_name
+from clocs.experiments.grid import GRIDS, Cell, paper_values, run_name
+from clocs.experiments.ledger import FILE, Run, last_line, open_ledger
+from clocs.files import PUBLIC, file_error, write_atomic
 from clocs.recording import STANDARD_LEADS
+from clocs.sealed import ArrayFile
 
+RUNS, DRAWS = "runs.json.xz", "draws.safetensors"
 TWELVE = ", twelve leads"  # in the names of facts of a second store of a dataset
+_MAX_BYTES = 2**30  # of unpacked runs
+_SHOWN = 3  # names in a message
+_DRAWS = ArrayFile(
+    "a file of draws", key="clocs", format=1, remedy="write it again with `clocs report`"
+)
+_HEAD = struct.Struct("<II")  # vectors, and values in each
+_SCALE = struct.Struct("<dd")  # the lowest value, and one step
+_NAN = 65535
+Draws = NDArray[np.float64]  # (draws,) of the AUC of one result
 
 
 @dataclass(frozen=True)
@@ -59,6 +85,10 @@ class Results:
         run = self.run(cell)
         return run.result if run is not None and run.state == "done" else None
 
+    def draws_of(self, cell: Cell) -> Draws | None:
+        run = self.run(cell)
+        return self.draws.get(run.name) if run is not None and run.state == "done" else None
+
     def ours(self, cell: Cell) -> Value | None:
         """Our test AUC."""
         result = self.result(cell)
@@ -68,10 +98,14 @@ class Results:
 
     def logits(self, cell: Cell) -> Value | None:
         """Our test AUC of raw logits, where that is what the paper prints; else None."""
-        result = self.result(cell)
-        if cell.downstream in paper.MULTI_LABEL or result is None or not result.get("auc_logits"):
+        if cell.downstream in paper.MULTI_LABEL:
             return None
-        return value_of(result["auc_logits"])
+        return self.over_seeds(cell, "auc_logits")
+
+    def over_seeds(self, cell: Cell, metric: str) -> Value | None:
+        """Any score that the result has for each seed."""
+        found = [x for x in (self.result(cell) or {}).get(metric) or () if x is not None]
+        return value_of(found) if found else None
 
     def beside(self, cell: Cell) -> Value | None:
         """Our test AUC as the paper computed its own: of logits, or of probabilities."""
@@ -110,3 +144,236 @@ def papers(cell: Cell) -> Value | None:
     """What the paper prints for a cell."""
     row = paper_values().get(cell)
     return None if row is None else Value(row.mean, row.std)
+
+
+def open_results(folder: Path, *more: Path) -> Results:
+    """Read folders of runs or of reports; where two have a run, the completed one counts.
+
+    Raises:
+        SettingError: Two folders differ in their data, or in the result of a cell.
+    """
+    results = _open_one(folder)
+    for other in more:
+        theirs = _open_one(other)
+        ours, theirs = set_apart(results, theirs), set_apart(theirs, results)
+        results = _merged(folder, ours, other, theirs)
+    return results
+
+
+def not_known(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
+    """The cells that none of these folders of runs or reports has a result of."""
+    known = [open_results(folder) for folder in folders]  # which may have different results
+    return [cell for cell in cells if all(one.result(cell) is None for one in known)]
+
+
+def write_results(results: Results, out: Path) -> None:
+    """Write `runs.json.xz`, and the draws that comparisons use: all but of so many patients."""
+    content = {
+        "facts": dict(results.facts),
+        "versions": [dict(own) for own in results.versions],
+        "runs": [vars(run) for run in results.runs.values()],
+    }
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    write_atomic(out / RUNS, lzma.compress(text.encode()), mode=PUBLIC)
+    whole = {n: run for n, run in results.runs.items() if run.settings.get("patients") is None}
+    if kept := {name: own for name, own in results.draws.items() if name in whole}:
+        write_draws(kept, out / DRAWS)
+
+
+def _open_one(folder: Path) -> Results:
+    reported = (folder / RUNS).is_file() or (folder / "runs.json").is_file()
+    if reported and not (folder / FILE).is_file():
+        return _read_report(folder)
+    with closing(open_ledger(folder, create=False)) as ledger:
+        runs = {name: replace(run, error=_shared(run.error)) for name, run in ledger.runs().items()}
+        made_by = {json.dumps(run.versions, sort_keys=True) for run in runs.values()} - {"{}"}
+        found = {name: unpack_draws(own) for name, own in ledger.draws().items()}
+        return Results(runs, ledger.facts(), [json.loads(text) for text in sorted(made_by)], found)
+
+
+def _shared(error: str | None) -> str | None:
+    """What went wrong in one line, without folders of this machine: reports are passed on."""
+    line = last_line(error).replace(str(Path.home()), "~")
+    return None if error is None else re.sub(r"[^\s'\"(]*[/\\](?=\S)", "", line)
+
+
+def _read_report(folder: Path) -> Results:
+    packed = (folder / RUNS).is_file()
+    path = folder / (RUNS if packed else "runs.json")
+    try:
+        text = path.read_bytes()
+        if packed:
+            text = lzma.LZMADecompressor().decompress(text, max_length=_MAX_BYTES)
+        content = json.loads(text)
+        # Runs of older reports have no versions of their own; often all have one.
+        made_by = {own["clocs"] for own in content["versions"]}
+        common = {"versions": {"clocs": made_by.pop()} if len(made_by) == 1 else {}}
+        runs = {row["name"]: Run(**common | row) for row in content["runs"]}
+        if not packed:
+            _add_scores(runs, folder)
+        found = read_draws(folder / DRAWS)
+        return Results(runs, content["facts"], content["versions"], found)
+    except OSError as error:
+        raise file_error(error, path, doing="read") from error
+    except (
+        KeyError, TypeError, ValueError, AttributeError, RecursionError, lzma.LZMAError,
+    ) as error:  # fmt: skip
+        raise SettingError(
+            f"{folder} holds no results that can be read ({error!r}); "
+            "write them again with `clocs report`"
+        ) from error
+
+
+# what rows of earlier reports have beside the result itself
+_ADDED = {
+    "run", "pretraining", "task", "tau_d", "perturb", "tasks", "frame", "encoder_frame", "input",
+    "metric", "version", "paper",
+}  # fmt: skip
+
+
+def _add_scores(runs: dict[str, Run], folder: Path) -> None:
+    """Add what reports of earlier versions have in a file per table."""
+    for path in (folder / f"{name}.json" for name in GRIDS):
+        for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
+            name, result = row["run"], {k: v for k, v in row.items() if k not in _ADDED}
+            runs[name] = replace(runs[name], result=result)
+            if row["pretraining"]["method"] == "mtssl" and "input" not in row:
+                # scored on frames from 0 to 1, which it was not trained on
+                runs[name] = replace(runs[name], result=None, state="waiting")
+
+
+def _merged(folder: Path, first: Results, other: Path, second: Results) -> Results:
+    """Both; refuses two values for one fact, and two results of one cell."""
+    differ = [name for name, value in first.facts.items() if second.facts.get(name, value) != value]
+    if differ:
+        raise SettingError(
+            f"{folder} and {other} differ in the {' and the '.join(differ)}; report them separately"
+        )
+    runs = dict(second.runs)
+    twice = []
+    for name, run in first.runs.items():
+        theirs = runs.get(name)
+        if theirs is None or theirs.state != "done":
+            runs[name] = run
+        elif run.state == "done" and run.kind != "pretrain" and _differ(run.result, theirs.result):
+            twice.append(name)
+    if twice:
+        raise SettingError(
+            f"{folder} and {other} hold different results of {first_of(twice, _SHOWN)}; report "
+            "them separately"
+        )
+    versions = {json.dumps(own, sort_keys=True): own for own in (*first.versions, *second.versions)}
+    return Results(
+        runs,
+        {**second.facts, **first.facts},
+        list(versions.values()),
+        {**first.draws, **second.draws},
+    )
+
+
+def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:
+    """Whether two results disagree in what both have; newer versions may add scores."""
+    if first is None or second is None:
+        return first is not second
+    return any(first[key] != second[key] for key in first.keys() & second.keys())
+
+
+def set_apart(results: Results, other: Results) -> Results:
+    """`results` ready to be joined with `other`, which may have a dataset in fewer leads.
+
+    Two stores of one dataset differ in their data: the facts of the twelve-lead store are then
+    called '…, twelve leads', and its runs on four of the twelve leads are left out, as they belong
+    to the other store.
+    """
+    apart = {
+        dataset
+        for dataset in paper.DATASET_TITLES
+        if _has_twelve(results, dataset)
+        and f"leads of {dataset}" in other.facts
+        and not _has_twelve(other, dataset)
+    }
+    if not apart:
+        return results
+    names = [f"{what} of {dataset}" for what in ("data", "leads", "counts") for dataset in apart]
+    renamed = {name: name + TWELVE for name in names}
+    runs = {name: run for name, run in results.runs.items() if not _uses_four(run, apart)}
+    return replace(
+        results,
+        runs=runs,
+        facts={renamed.get(name, name): value for name, value in results.facts.items()},
+        draws={name: own for name, own in results.draws.items() if name in runs},
+    )
+
+
+def _has_twelve(results: Results, dataset: str) -> bool:
+    return set(STANDARD_LEADS) <= set(results.facts.get(f"leads of {dataset}") or ())
+
+
+def _uses_four(run: Run, datasets: Set[str]) -> bool:
+    encoder = run.settings.get("pretraining", run.settings)
+    used = {encoder["dataset"], run.settings.get("downstream")}
+    return encoder["leads"] != len(STANDARD_LEADS) and bool(used & datasets)
+
+
+def pack_draws(draws: Draws) -> bytes:
+    """For a row of the ledger: 16-bit steps between the lowest and the highest, 4 kB for 2,000."""
+    scale, codes = _encode(draws)
+    return _HEAD.pack(1, len(draws)) + _SCALE.pack(*scale) + codes.astype("<u2").tobytes()
+
+
+def unpack_draws(content: bytes) -> Draws:
+    """What `pack_draws` gave; earlier versions kept a second vector behind it, of logits."""
+    count, size = _HEAD.unpack_from(content) if len(content) >= _HEAD.size else (0, 0)
+    if count not in (1, 2) or len(content) != _HEAD.size + count * (_SCALE.size + 2 * size):
+        raise StoreError("the draws of a run have an unknown form; run it again")
+    codes = np.frombuffer(content, "<u2", size, _HEAD.size + _SCALE.size)
+    return _decode(_SCALE.unpack_from(content, _HEAD.size), codes)
+
+
+def write_draws(draws: Mapping[str, Draws], path: Path) -> None:
+    """Write the draws of runs, by name: all high bytes, then all low bytes, compressed."""
+    names = sorted(draws)
+    encoded = [_encode(draws[name]) for name in names]
+    codes = np.full((len(names), max(len(own) for _, own in encoded)), _NAN, np.uint16)
+    for row, (_, own) in zip(codes, encoded, strict=True):
+        row[: len(own)] = own
+    planes = np.stack([codes >> 8, codes & 255]).astype(np.uint8)
+    arrays = {
+        "scale": np.array([scale for scale, _ in encoded], np.float64),
+        "packed": np.frombuffer(lzma.compress(planes.tobytes()), np.uint8),
+    }
+    _DRAWS.write(path, {"runs": names}, arrays, mode=PUBLIC)
+
+
+def read_draws(path: Path) -> dict[str, Draws]:
+    """What `write_draws` wrote; nothing where there is no file."""
+    if not path.is_file():
+        return {}
+    facts, arrays = _DRAWS.read(path)
+    try:
+        names, codes = facts["runs"], arrays.get("codes")
+        if codes is None:
+            planes = lzma.LZMADecompressor().decompress(arrays["packed"], max_length=_MAX_BYTES)
+            high, low = np.frombuffer(planes, np.uint8).reshape(2, len(names), -1)
+            codes = high.astype(np.uint16) << 8 | low
+        found: dict[str, Draws] = {}
+        for name, scale, own in zip(names, arrays["scale"], codes, strict=True):
+            found.setdefault(name, _decode(scale, own))  # a second row is of logits
+        return found
+    except (KeyError, TypeError, ValueError, lzma.LZMAError) as error:
+        raise StoreError(f"{path} is not {_DRAWS.what} ({error!r}); {_DRAWS.remedy}") from error
+
+
+def _encode(vector: Draws) -> tuple[tuple[float, float], NDArray[np.uint16]]:
+    """((lowest, step), codes); steps are powers of two, so that what was read is written alike."""
+    known = vector[~np.isnan(vector)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    step = 2.0 ** math.ceil(math.log2((high - low) / (_NAN - 2))) if high > low else 2.0**-40
+    low = math.floor(low / step) * step
+    steps = np.rint((vector - low) / step)
+    return (low, step), np.where(np.isnan(steps), _NAN, steps).astype(np.uint16)
+
+
+def _decode(scale: tuple[float, float], codes: NDArray[np.uint16]) -> Draws:
+    low, step = (float(value) for value in scale)
+    return np.where(codes == _NAN, np.nan, low + step * codes.astype(np.float64))

@@ -11,34 +11,24 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 import torch
 
-from clocs.experiments.attempts import Attempt, counts_of, try_to_learn, try_to_score
 from clocs.experiments.data import Library
-from clocs.experiments.grid import Cell, Pretraining
-from clocs.experiments.ledger import Ledger
-from clocs.experiments.pricing import Rates, duration
-from clocs.experiments.steps import Profile
+from clocs.experiments.estimate import Rates, duration
+from clocs.experiments.grid import Cell, Pretraining, run_name
+from clocs.experiments.ledger import Ledger, last_line
+from clocs.experiments.steps import Attempt, Profile, attempt, counts_of, learn, score
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
 POLL = 0.5  # seconds between checks of what other processes do
-REMEDY = "give a new folder as `out`"
 
 
 class TimeIsOver(BaseException):  # not an Exception: no step keeps it as an error
     """The time limit is reached; unfinished work goes back to the queue."""
-
-
-@dataclass(frozen=True)
-class GridProgress:
-    """What happened: a message about a unit of work, and how many units are finished."""
-
-    message: str
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)
@@ -67,27 +57,6 @@ class GridStatus:
         return f"{', '.join(parts)}; {duration(self.seconds)}"
 
 
-def run_name(what: Pretraining | Cell, seeds: int) -> str:
-    """Its name in the ledger: equal settings, equal name."""
-    kind = "pretrain" if isinstance(what, Pretraining) else "score"
-    return f"{kind}/{what.name}/seeds{seeds}"
-
-
-def why_not(library: Library, cell: Cell) -> str | None:
-    """Which data a cell needs and the library lacks; None if it can run."""
-    p = cell.pretraining
-    why = library.why_not(p.dataset, p.leads) or library.why_not(cell.downstream, p.leads)
-    if why is not None:
-        return why
-    patients = library.sources[cell.downstream].patients
-    if patients is not None and patients < (cell.patients or 0):
-        return f"needs {cell.patients:,} labeled patients"
-    segments = library.sources[p.dataset].segments
-    if segments is not None and segments < p.segments:
-        return f"needs recordings of {p.segments} segments"
-    return None
-
-
 class Runner:
     """One worker on one folder of runs."""
 
@@ -100,15 +69,14 @@ class Runner:
         seeds: int | None = None,
         device: torch.device | str = "cpu",
         seconds: float | None = None,
-        members: int = MEMBERS,
         stop: Event | None = None,
-        on_progress: Callable[[GridProgress], None] = lambda progress: None,
+        on_progress: Callable[[str, int, int], None] = lambda message, done, total: None,
     ) -> None:
         """seconds, stop: when to begin no new work and put the current pre-training back."""
         self.ledger, self.library, self.profile = ledger, library, profile
         self.seeds = seeds or profile.seeds
         self.device = torch.device(device)
-        self.members, self._say = members, on_progress
+        self._say = on_progress
         self._began = time.monotonic()
         self._deadline = None if seconds is None else self._began + seconds
         self._stop = stop or Event()
@@ -116,10 +84,10 @@ class Runner:
 
     def work(self, cells: Sequence[Cell]) -> GridStatus:
         """Compute what these cells lack, and wait for what other processes are computing."""
-        self.ledger.settle("profile", {**asdict(self.profile), "seeds": None}, REMEDY)
-        able = [cell for cell in cells if why_not(self.library, cell) is None]
+        self.ledger.require_fact("profile", {**asdict(self.profile), "seeds": None})
+        able = [cell for cell in cells if self.library.why_not(cell) is None]
         runs = self.ledger.runs()
-        rates = Rates.of(runs.values(), self.device.type, self.profile)
+        rates = Rates.from_runs(runs.values(), self.device.type, self.profile)
         done = {name for name, run in runs.items() if run.state == "done"}
         missing = [cell for cell in able if run_name(cell, self.seeds) not in done]
         encoders = sorted(  # the longest first, so that parallel workers finish together
@@ -127,15 +95,18 @@ class Runner:
             key=lambda encoder: -rates.pretraining_seconds(encoder, self.seeds),
         )
         for name in sorted({e.dataset for e in encoders} | {cell.downstream for cell in able}):
-            self.ledger.settle(f"data of {name}", self.library.sources[name].content, REMEDY)
+            self.ledger.require_fact(f"data of {name}", self.library.sources[name].content)
         for name, source in self.library.sources.items():
-            self.ledger.settle(f"leads of {name}", source.leads, REMEDY)
+            self.ledger.require_fact(f"leads of {name}", source.leads)
         for encoder in encoders:
             settings = asdict(encoder)
             self.ledger.add(run_name(encoder, self.seeds), "pretrain", settings, self.seeds)
         for cell in able:
             self.ledger.add(run_name(cell, self.seeds), cell.task, asdict(cell), self.seeds)
-        self._learn_lost_again(able)
+        for encoder in encoders:  # those whose files are gone are trained again
+            run = runs.get(run_name(encoder, self.seeds))
+            if run and run.state == "done" and not self._folder(encoder).is_dir():
+                self.ledger.put_back(run.name, seconds=0.0)
         self._units = len(encoders) + len(able)
         try:
             while self._one_more(encoders, able):
@@ -143,19 +114,6 @@ class Runner:
         except TimeIsOver:
             pass
         return self._status(cells, able)
-
-    def _learn_lost_again(self, cells: Sequence[Cell]) -> None:
-        """Queue again the encoders that missing results need and whose files are gone."""
-        runs = self.ledger.runs()
-        needed = {
-            run_name(cell.pretraining, self.seeds)
-            for cell in cells
-            if runs[run_name(cell, self.seeds)].state != "done"
-        }
-        for name in sorted(needed):
-            kept = runs[name].checkpoint
-            if runs[name].state == "done" and not (self.ledger.folder / (kept or "")).is_dir():
-                self.ledger.put_back(name, seconds=0.0)
 
     def _one_more(self, encoders: list[Pretraining], cells: list[Cell]) -> bool:
         """Do one unit of work, or wait a moment; False if nothing is left to do."""
@@ -198,6 +156,10 @@ class Runner:
         if late or self._stop.is_set():
             raise TimeIsOver
 
+    def _folder(self, encoder: Pretraining) -> Path:
+        """Of an encoder's files."""
+        return self.ledger.folder / "pretrained" / encoder.name / f"seeds{self.seeds}"
+
     def _pretrain(self, encoder: Pretraining) -> bool:
         """Train one encoder, all seeds at once; False if another process is training it."""
         self._check_time()
@@ -206,113 +168,106 @@ class Runner:
             if not claimed:
                 return False
             began = time.monotonic()
+            act = partial(
+                learn,
+                encoder,
+                self._folder(encoder),
+                self.library,
+                self.profile,
+                seeds=self.seeds,
+                device=self.device,
+                on_epoch=lambda epoch: self._check_time(),
+            )
             try:
-                attempt = try_to_learn(
-                    encoder,
-                    self.ledger.folder / self._place(encoder),
-                    self.library,
-                    self.profile,
-                    seeds=self.seeds,
-                    device=self.device,
-                    on_epoch=lambda epoch: self._check_time(),
-                )
+                tried = attempt(act, self.device)
             except TimeIsOver:
                 self.ledger.put_back(name, seconds=time.monotonic() - began)
                 raise
-            self._record_encoder(encoder, attempt)
-        self._tidy()
+            self._record_encoder(encoder, tried)
+        self._free_memory()
         return True
 
-    def _place(self, encoder: Pretraining) -> Path:
-        """Of an encoder's files, below the ledger's folder."""
-        return Path("pretrained") / encoder.name / f"seeds{self.seeds}"
-
-    def _record_encoder(self, encoder: Pretraining, attempt: Attempt) -> None:
+    def _record_encoder(self, encoder: Pretraining, tried: Attempt) -> None:
         name = run_name(encoder, self.seeds)
-        if attempt.error:
-            self._fail(name, attempt)
+        if tried.error:
+            self._fail(name, tried)
             return
+        (result,) = tried.results
         self.ledger.finish(
             name,
-            attempt.results[0],
-            seconds=attempt.seconds,
-            versions=attempt.versions,
-            checkpoint=str(self._place(encoder)),
+            result,
+            seconds=tried.seconds,
+            versions=tried.versions,
+            checkpoint=str(self._folder(encoder).relative_to(self.ledger.folder)),
         )
-        self._report(f"trained {encoder.name} in {attempt.seconds:.1f} s{attempt.speed}", 1)
+        epochs, took = result.get("measured_epochs"), result.get("measured_seconds")
+        rate = f"{result['measured_instances'] / took:,.0f} instances/s" if took else ""
+        speed = f" ({epochs} epochs, {rate})" if took else ""
+        self._report(f"trained {encoder.name} in {tried.seconds:.1f} s{speed}", 1)
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
         """Score encoders on one downstream set; False if other processes are scoring them."""
-        most = max(1, self.members // self.seeds)
+        most = max(1, MEMBERS // self.seeds)
         self._check_time_to_score(cells[:most])
         by_name = {run_name(cell, self.seeds): cell for cell in cells}
         with self.ledger.claim(*by_name, limit=most) as claimed:
             if not claimed:
                 return False
-            self._count(cells[0])
+            counts = f"counts of {cells[0].downstream}"
+            if counts not in self.ledger.facts():
+                self.ledger.require_fact(counts, counts_of(self.library, cells[0]))
             self._score([by_name[name] for name in claimed])
         return True
 
     def _check_time_to_score(self, cells: Sequence[Cell]) -> None:
         """Do not begin what cannot end in time; but something may always begin."""
-        rates = Rates.of(self.ledger.runs().values(), self.device.type, self.profile)
+        rates = Rates.from_runs(self.ledger.runs().values(), self.device.type, self.profile)
         worked = time.monotonic() - self._began > 60
         self._check_time(rates.job_seconds(cells, self.seeds) if worked else 0.0)
 
-    def _count(self, cell: Cell) -> None:
-        """Record the size of a dataset, for the report."""
-        name = f"counts of {cell.downstream}"
-        if name not in self.ledger.facts():
-            self.ledger.settle(name, counts_of(self.library, cell), REMEDY)
-
     def _score(self, cells: Sequence[Cell]) -> None:
         """Score one fleet."""
+        folders = [self._folder(cell.pretraining) for cell in cells]
+        act = partial(score, cells, folders, self.library, self.profile, device=self.device)
         try:
-            folders = [self._folder(cell.pretraining) for cell in cells]
-            attempt = try_to_score(cells, folders, self.library, self.profile, device=self.device)
+            tried = attempt(act, self.device)
         except KeyboardInterrupt:
             for cell in cells:
                 self.ledger.put_back(run_name(cell, self.seeds), seconds=0.0)
             raise
-        self._tidy()
-        self._record_scores(cells, attempt)
+        self._free_memory()
+        self._record_scores(cells, tried)
 
-    def _record_scores(self, cells: Sequence[Cell], attempt: Attempt) -> None:
+    def _record_scores(self, cells: Sequence[Cell], tried: Attempt) -> None:
         """What came of a fleet; if it failed, its halves are tried: one bad run spoils no other."""
         names = [run_name(cell, self.seeds) for cell in cells]
-        if attempt.error and len(cells) == 1:
-            self._fail(names[0], attempt)
+        if tried.error and len(cells) == 1:
+            self._fail(names[0], tried)
             return
-        if attempt.error:
+        if tried.error:
             half = len(cells) // 2
             self._score(cells[:half])
             self._score(cells[half:])
             return
-        for name, result in zip(names, attempt.results, strict=True):
-            self.ledger.finish(
-                name, result, seconds=attempt.seconds / len(cells), versions=attempt.versions
-            )
+        each = tried.seconds / len(cells)
+        for name, result in zip(names, tried.results, strict=True):
+            self.ledger.finish(name, result, seconds=each, versions=tried.versions)
         many = f"{len(cells)} encoders" if len(cells) > 1 else cells[0].pretraining.name
-        self._report(f"scored {many}: {cells[0].job} in {attempt.seconds:.1f} s", len(cells))
+        self._report(f"scored {many}: {cells[0].job} in {tried.seconds:.1f} s", len(cells))
 
-    def _folder(self, encoder: Pretraining) -> Path:
-        run = self.ledger.run(run_name(encoder, self.seeds))
-        assert run is not None and run.checkpoint is not None  # cells are ready only then
-        return self.ledger.folder / run.checkpoint
+    def _fail(self, name: str, tried: Attempt) -> None:
+        self.ledger.fail(name, tried.error, seconds=tried.seconds)
+        self._report(f"failed {name}: {last_line(tried.error)}", 1)
 
-    def _fail(self, name: str, attempt: Attempt) -> None:
-        self.ledger.fail(name, attempt.error, seconds=attempt.seconds)
-        self._report(f"failed {name}: {last_line(attempt.error)}", 1)
-
-    def _tidy(self) -> None:
-        """Free the memory of captured graphs, which they keep until collected."""
+    def _free_memory(self) -> None:
+        """Of captured graphs, which keep it until collected."""
         if self.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
 
     def _report(self, message: str, units: int) -> None:
         self._finished += units
-        self._say(GridProgress(message, self._finished, self._units))
+        self._say(message, self._finished, self._units)
 
     def _status(self, cells: Sequence[Cell], able: Sequence[Cell]) -> GridStatus:
         states = self.ledger.states()
@@ -329,9 +284,3 @@ class Runner:
             left=len(able) - done - failed,
             seconds=time.monotonic() - self._began,
         )
-
-
-def last_line(text: str | None) -> str:
-    """The last line of an error, which says what went wrong."""
-    lines = (text or "").strip().splitlines()
-    return lines[-1] if lines else "unknown reason"

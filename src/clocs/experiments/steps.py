@@ -1,21 +1,26 @@
-"""The two steps of every experiment: pre-train an encoder with all its seeds, score a job."""
+"""The two steps of every experiment: pre-train an encoder with all its seeds, score a job.
+
+Each gives an `Attempt`: plain values, whether it worked or not, computed here or elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from clocs.errors import ClocsError
 from clocs.evaluation.baseline import score_against_untrained
-from clocs.evaluation.groups import GroupResult
-from clocs.experiments.additions import FEW_LABELS
 from clocs.experiments.data import Library
-from clocs.experiments.draws import Draws
-from clocs.experiments.grid import CURVE_EPOCHS, Cell, Pretraining
+from clocs.experiments.grid import CURVE_EPOCHS, FEW_LABELS, Cell, Pretraining
+from clocs.experiments.ledger import versions
+from clocs.experiments.results import pack_draws
 from clocs.frames.frames import Frames
 from clocs.patients.distances import frame_distances
 from clocs.pretraining.methods import find_method
@@ -60,6 +65,29 @@ SIMULATED = Profile(
 )
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """What came of a step: one result per run, or an error."""
+
+    seconds: float = 0.0
+    results: Sequence[Mapping[str, Any]] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    files: Mapping[str, bytes] = field(default_factory=dict)  # of an encoder, made on a node
+    counts: Mapping[str, Any] = field(default_factory=dict)  # of a dataset, scored on a node
+
+
+def attempt(act: Callable[[], Sequence[Mapping[str, Any]]], device: torch.device) -> Attempt:
+    """Try a step; of an error that is not ours, the whole traceback is kept."""
+    began = time.monotonic()
+    try:
+        results = act()
+    except Exception as error:  # its text keeps no reference to memory on the device
+        text = str(error) if isinstance(error, ClocsError) else traceback.format_exc()
+        return Attempt(time.monotonic() - began, error=text)
+    return Attempt(time.monotonic() - began, results, versions(device.type))
+
+
 def learn(
     encoder: Pretraining,
     folder: Path,
@@ -68,9 +96,9 @@ def learn(
     *,
     seeds: int,
     device: torch.device,
-    on_epoch: Callable[[Epoch], None],
-) -> dict[str, Any]:
-    """Pre-train one encoder, or resume it; returns its metrics, one value per seed.
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> list[dict[str, Any]]:
+    """Pre-train one encoder, or resume it; returns its metrics, one value per seed, in a list.
 
     An exception that `on_epoch` raises stops the training.
     """
@@ -91,6 +119,14 @@ def learn(
         settings=profile.settings(frames.batch_size, encoder.epochs),
         **changed,
     )
+    measured = {"measured_epochs": 0, "measured_instances": 0, "measured_seconds": 0.0}
+
+    def count(epoch: Epoch) -> None:
+        measured["measured_epochs"] += 1
+        measured["measured_instances"] += epoch.instances
+        measured["measured_seconds"] += epoch.seconds
+        on_epoch(epoch)
+
     checkpoints = pretrain_frames(
         frames,
         plan,
@@ -98,34 +134,10 @@ def learn(
         frame_to_use=library.sources[encoder.dataset].frame,
         device=device,
         resume=True,
-        on_epoch=on_epoch,
+        on_epoch=count,
     )
     cards = [checkpoint.card.metrics for checkpoint in checkpoints]
-    return {key: [card.get(key) for card in cards] for key in cards[0]}
-
-
-class Throughput:
-    """Adds up the epochs of a training to measure its rate."""
-
-    def __init__(self) -> None:
-        self.epochs, self.instances, self.seconds = 0, 0, 0.0
-
-    def add(self, epoch: Epoch) -> None:
-        self.epochs += 1
-        self.instances += epoch.instances
-        self.seconds += epoch.seconds
-
-    def json(self) -> dict[str, float]:
-        return {
-            "measured_epochs": self.epochs,
-            "measured_instances": self.instances,
-            "measured_seconds": self.seconds,
-        }
-
-    def __str__(self) -> str:
-        if not self.seconds:
-            return ""
-        return f" ({self.epochs} epochs, {self.instances / self.seconds:,.0f} instances/s)"
+    return [{key: [card.get(key) for card in cards] for key in cards[0]} | measured]
 
 
 def score(
@@ -166,16 +178,12 @@ def score(
         curve=curve,
         device=device,
     )
-    return [_result(one, profile.resamples) for one in scored[: len(groups)]]
-
-
-def _result(one: GroupResult, resamples: int) -> dict[str, Any]:
-    """What the ledger keeps of an evaluation: its scores, and the draws of its AUC in bytes."""
-    result = spelled_for_files(one.evaluation.json())
-    if one.draws is None:
-        return result
-    logits = None if one.draws_logits is None else one.draws_logits[:resamples]
-    return result | {"draws": Draws(one.draws[:resamples], logits).packed()}
+    results = []
+    for one in scored[: len(groups)]:
+        results.append(spelled_for_files(one.evaluation.json()))
+        if one.draws is not None:
+            results[-1]["draws"] = pack_draws(one.draws[: profile.resamples])
+    return results
 
 
 def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device) -> dict[str, Any]:
@@ -200,4 +208,15 @@ def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device)
         "pairs": [len(found[0].intra), len(found[0].inter)],
         "edges": edges.tolist(),
         "histogram": {kind: density.tolist() for kind, density in densities.items()},
+    }
+
+
+def counts_of(library: Library, cell: Cell) -> dict[str, Any]:
+    """The size of a cell's downstream dataset, for the report."""
+    frames = library.frames(cell.downstream, leads=cell.pretraining.leads)
+    return {
+        "recordings": len(frames.recording_ids),
+        "patients": len(frames.patient_ids),
+        "frames": len(frames),
+        "patients_by_part": [len(frames.patients_of(part)) for part in range(3)],
     }

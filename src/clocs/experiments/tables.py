@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from clocs.experiments import paper
-from clocs.experiments.additions import CHOSEN_SCHEDULES, SPLIT_SEEDS, on_split
-from clocs.experiments.cells import encoder_for
+from clocs.experiments.comparisons import (
+    COLUMNS,
+    Column,
+    above_untrained,
+    chosen_schedule,
+    interval_over_splits,
+    signed,
+)
 from clocs.experiments.grid import (
+    ABLATIONS,
     CHAINS,
+    CHOSEN_SCHEDULES,
+    EFFICIENCY_TASKS,
+    SCHEDULES,
+    SHOWN,
+    SPLIT_SEEDS,
     Cell,
     CellTask,
     Pretraining,
+    encoder_for,
     grid,
+    labeled_patients,
+    on_split,
 )
-from clocs.experiments.paired import above_untrained, interval_over_splits
+from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results, Value, papers, value_of
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
+PROTOCOLS = dict(zip(EFFICIENCY_TASKS, ("linear", "fine-tuned"), strict=True))
+_METHODS = list(paper.METHOD_TITLES.items())
+_METRICS = {"auc_recording": "AUC per recording", "ap_recording": "average precision per recording"}
+_EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
+_NOT_RUN = "not run"
+# (pre-trained on, scored on) of each column; groups of columns; their titles
+_Layout = tuple[Sequence[tuple[str, str]], Sequence[tuple[str, int]], Sequence[str]]
+_LINEAR: _Layout = (
+    [(dataset, dataset) for dataset in paper.PRETRAIN],
+    [],
+    [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN],
+)
+_TRANSFER: _Layout = (
+    paper.PAIRS,
+    [(f"Pre-trained on {paper.DATASET_TITLES[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()],
+    [paper.DATASET_TITLES[d] for _, d in paper.PAIRS],
+)
 
 
 @dataclass(frozen=True)
@@ -45,16 +78,31 @@ class TableEntry:
             return None
         return self.beside.mean - self.paper.mean
 
+    def __str__(self) -> str:
+        """Ours with its interval; in parentheses, ours by logits and the paper's."""
+        ours = self.why_not.replace("|", "\\|") if self.ours is None else str(self.ours)
+        ours = f"**{ours}**" if self.best else ours
+        ours += "†" if self.beats_random is False else ""
+        ours += f" [{self.ci95[0]:.3f}, {self.ci95[1]:.3f}]" if self.ci95 else ""
+        if self.paper is None:
+            return ours
+        logits = f"logits {self.logits.mean:.3f}; " if self.logits else ""
+        difference = "" if self.difference is None else f", {signed(self.difference)}"
+        return f"{ours} ({logits}paper {self.paper}{difference})"
+
+
+Row = tuple[str, Sequence[TableEntry | None]]  # None for combinations that the paper does not have
+CellRow = tuple[str, Sequence[Cell | None]]
+
 
 @dataclass(frozen=True)
 class Table:
     """Rows of entries under columns, which may be grouped."""
 
     title: str
-    groups: tuple[tuple[str, int], ...]  # (title, number of columns) of each
-    columns: tuple[str, ...]
-    # (title, entries) each; None for combinations that the paper does not have
-    rows: tuple[tuple[str, tuple[TableEntry | None, ...]], ...]
+    groups: Sequence[tuple[str, int]]  # (title, number of columns) of each
+    columns: Sequence[str]
+    rows: Sequence[Row]
 
     @property
     def entries(self) -> list[TableEntry]:
@@ -71,13 +119,20 @@ class Table:
         known = [e for row in rows for e in row if e is not None and e.ours is not None]
         return sum(entry.beats_random is None for entry in known)
 
+    def markdown(self) -> str:
+        groups = [f"{label}: " for label, count in self.groups for _ in range(count)]
+        groups = groups or [""] * len(self.columns)
+        heads = [group + column for group, column in zip(groups, self.columns, strict=True)]
+        rows = [[label, *("" if e is None else str(e) for e in row)] for label, row in self.rows]
+        return f"### {self.title}\n\n{markdown_table(['', *heads], rows)}\n"
+
 
 def score_table(
     results: Results,
     task: CellTask,
     *,
     title: str,
-    cells: set[Cell],
+    cells: Iterable[Cell],
     leads: int = 4,
     embedding_dim: int = 128,
     fraction: float = 0.5,
@@ -88,17 +143,16 @@ def score_table(
         shape = {"leads": leads, "embedding_dim": embedding_dim}
         return Cell(encoder_for(method, dataset, downstream, **shape), downstream, task, fraction)
 
-    pairs, groups, columns = _TRANSFER if task == "finetune" else _LINEAR
-    rows = [(label, [at(method, *pair) for pair in pairs]) for method, label in _METHODS]
-    return looked_up(results, title, groups, columns, rows, cells)
+    layout = _TRANSFER if task == "finetune" else _LINEAR
+    rows = [(label, [at(method, *pair) for pair in layout[0]]) for method, label in _METHODS]
+    return _looked_up(results, title, rows, cells, layout[1:])
 
 
-def decay_tables(results: Results) -> list[Table]:
+def decay_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """BYOL's τ_d for each fraction, linear and transfer."""
-    cells = set(grid("byol-decay"))
     tables = []
-    for fraction in paper.FRACTIONS:
-        for what, (pairs, groups, columns) in (("Linear", _LINEAR), ("Transfer", _TRANSFER)):
+    for fraction in sorted(paper.FRACTIONS, key=lambda f: f != 0.5):
+        for what, (pairs, *layout) in (("Linear", _LINEAR), ("Transfer", _TRANSFER)):
             task: CellTask = "linear" if what == "Linear" else "finetune"
             rows = [
                 (
@@ -107,44 +161,59 @@ def decay_tables(results: Results) -> list[Table]:
                 )
                 for tau in BYOL_DECAYS
             ]
-            title = f"{what}, F = {fraction:g}"
-            tables.append(looked_up(results, title, groups, columns, rows, cells))
+            tables.append(_looked_up(results, f"{what}, F = {fraction:g}", rows, cells, layout))
     return tables
 
 
-def along_table(
-    results: Results, cells: Sequence[Cell], *, title: str, place: Callable[[Cell], float]
-) -> Table:
-    """Methods over a setting: E or F."""
-    at = {(cell.pretraining.method, place(cell)): cell for cell in cells}
+def place(cell: Cell, over: str) -> float:
+    """A cell's E or F."""
+    return cell.pretraining.embedding_dim if over == "E" else cell.fraction
+
+
+def along_tables(results: Results, cells: Sequence[Cell], over: str) -> list[Table]:
+    """Chapman → Cardiology: methods over E or F."""
+    at = {(cell.pretraining.method, place(cell, over)): cell for cell in cells}
     places = sorted({where for _, where in at})
-    rows: list[tuple[str, list[Cell | None]]] = [
+    rows: list[CellRow] = [
         (label, [at.get((method, where)) for where in places]) for method, label in _METHODS
     ]
-    return looked_up(results, title, [], [f"{where:g}" for where in places], rows, set(cells))
+    what = {"E": "F = 0.25, over E, embedding dimension", "F": "E = 64, over F, labeled fraction"}
+    title = f"Chapman → Cardiology, {what[over]}"
+    return [_looked_up(results, title, rows, cells, ([], [f"{where:g}" for where in places]))]
 
 
-def perturbation_table(results: Results, cells: Sequence[Cell]) -> Table:
+def perturbation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """Chains of perturbations by method; SimCLR's default is Gaussian noise, CMSC's is none."""
     at = {(c.pretraining.method, c.pretraining.perturb or ""): c for c in cells}
     at["simclr", CHAINS[0]] = at.pop(("simclr", ""))
-    rows: list[tuple[str, list[Cell | None]]] = [
+    rows: list[CellRow] = [
         (chain.replace(">", " → ") or "none", [at.get((m, chain)) for m in ("simclr", "cmsc")])
         for chain in ("", *CHAINS)
     ]
     columns = [paper.METHOD_TITLES[method] for method in ("simclr", "cmsc")]
-    return looked_up(results, "Linear on PhysioNet 2020, F = 0.5", [], columns, rows, set(cells))
+    return [_looked_up(results, "Linear on PhysioNet 2020, F = 0.5", rows, cells, ([], columns))]
 
 
-def appendix_tables(results: Results, name: str) -> list[Table]:
-    """All of `appendix-linear` or `appendix-transfer`."""
-    cells = set(grid(name))
+def main_tables(
+    results: Results, cells: Sequence[Cell], task: CellTask, leads: int = 4
+) -> list[Table]:
+    """Table 1 or 2; Cardiology over patient splits as well."""
+    title = f"E = 128, F = 0.5, {'four' if leads == 4 else 'twelve'} leads"
+    if task == "linear-converged":
+        title = "Standardized features, solved to convergence, L2 chosen on the validation set"
+    made = [score_table(results, task, title=title, cells=cells, leads=leads)]
+    return [*made, cardiology_splits(results)] if (task, leads) == ("finetune", 4) else made
+
+
+def appendix_tables(results: Results, cells: Sequence[Cell], task: CellTask) -> list[Table]:
+    """Every number of leads, E and F."""
+    known = set(cells)
     return [
         score_table(
             results,
-            "linear" if name == "appendix-linear" else "finetune",
+            task,
             title=f"{leads} leads, E = {e}, F = {fraction:g}",
-            cells=cells,
+            cells=known,
             leads=leads,
             embedding_dim=e,
             fraction=fraction,
@@ -169,7 +238,6 @@ def split_table(results: Results, task: CellTask) -> Table:
 
 def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -> Table:
     """On the splits that all have; BYOL also with its chosen schedule."""
-    pairs, groups, columns = layout
     cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("byol-fixed"))
 
     def at(method: str, dataset: str, downstream: str, schedules: Mapping[str, int]) -> Cell:
@@ -178,35 +246,23 @@ def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -
 
     rows: list[tuple[str, list[Cell]]] = []
     for method, label in _METHODS:
-        rows.append((label, [at(method, *pair, {}) for pair in pairs]))
+        rows.append((label, [at(method, *pair, {}) for pair in layout[0]]))
         if method == "byol":
-            fixed = [at(method, *pair, CHOSEN_SCHEDULES) for pair in pairs]
+            fixed = [at(method, *pair, CHOSEN_SCHEDULES) for pair in layout[0]]
             rows.append((f"{label}, fixed schedule", fixed))
-    splits = _splits_of_all(results, [cell for _, row in rows for cell in row if cell in cells])
-    filled = []
-    for label, row in rows:
-        above = above_untrained(results, [cell for cell in row if cell in cells])
-        entries = [
-            replace(_over_splits(results, cell, splits), beats_random=above.get(cell))
-            if cell in cells
-            else None
-            for cell in row
-        ]
-        if any(entries):
-            filled.append((label, entries))
-    heading = f"{over} {len(splits)} patient splits: mean ± sd over splits"
-    return _marked(heading, groups, columns, filled)
-
-
-def _splits_of_all(results: Results, cells: Sequence[Cell]) -> list[int]:
-    """The splits on which all that have a result on the first have one; all, if none but that."""
-    known = [cell for cell in cells if results.ours(cell) is not None]
+    known = [c for _, row in rows for c in row if c in cells and results.ours(c) is not None]
     common = [
         split
         for split in SPLIT_SEEDS
         if all(results.ours(on_split(cell, split)) is not None for cell in known)
     ]
-    return [0, *(common or SPLIT_SEEDS)]
+    splits = [0, *(common or SPLIT_SEEDS)]  # on which all that have a result on the first have one
+
+    def entry(cell: Cell) -> TableEntry:
+        return _over_splits(results, cell, splits)
+
+    heading = f"{over} {len(splits)} patient splits: mean ± sd over splits"
+    return _looked_up(results, heading, rows, cells, layout[1:], entry)
 
 
 def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEntry:
@@ -227,112 +283,199 @@ def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEn
     )
 
 
-_METHODS = list(paper.METHOD_TITLES.items())
-# (pre-trained on, scored on) of each column; groups of columns; their titles
-_Layout = tuple[Sequence[tuple[str, str]], Sequence[tuple[str, int]], Sequence[str]]
-_LINEAR: _Layout = (
-    [(dataset, dataset) for dataset in paper.PRETRAIN],
-    [],
-    [paper.DATASET_TITLES[dataset] for dataset in paper.PRETRAIN],
-)
-_TRANSFER: _Layout = (
-    paper.PAIRS,
-    [(f"Pre-trained on {paper.DATASET_TITLES[p]}", len(d)) for p, d in paper.DOWNSTREAM.items()],
-    [paper.DATASET_TITLES[d] for _, d in paper.PAIRS],
-)
+def schedule_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    """BYOL after each number of epochs: validation and test AUC, and transfers."""
+    chosen = {d: chosen_schedule(results, d) for d in paper.PRETRAIN}
+    linear: list[Row] = []
+    transfers: list[Row] = []
+    for epochs in (None, *SCHEDULES):
+        places = [paper.DATASET_TITLES[d] for d, own in chosen.items() if epochs and own == epochs]
+        label = f"{epochs} epochs" + (f" (chosen on {' and '.join(places)})" if places else "")
+        label = label if epochs else "early stopping, as in the paper"
+        encoders = {d: Pretraining("byol", d, epochs=epochs) for d in paper.PRETRAIN}
+        own = [Cell(encoder, d, "linear") for d, encoder in encoders.items()]
+        names = ("auc_validation", "auc")
+        linear.append((label, [_entry(results, cell, name) for cell in own for name in names]))
+        tuned = [Cell(encoders[p], d, "finetune") for p, d in paper.PAIRS]
+        transfers.append((label, [_entry(results, cell, "auc") for cell in tuned]))
+    titles = paper.DATASET_TITLES
+    columns = [f"{titles[d]}, {part}" for d in paper.PRETRAIN for part in ("validation", "test")]
+    to = [f"{titles[p]} → {titles[d]}" for p, d in paper.PAIRS]
+    return [
+        Table("Linear, F = 0.5: validation and test AUC", [], columns, linear),
+        Table("Fine-tuned, F = 0.5: test AUC", [], to, transfers),
+    ]
 
 
-def looked_up(
+def ablation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    """CMSC with one thing changed at a time; in the last row, scored on frames as trained."""
+    rows = [
+        (title, [Cell(Pretraining("cmsc", d, variant=v), d, "linear") for d in paper.PRETRAIN])
+        for title, v in ABLATIONS.items()
+    ]
+    five = [Cell(Pretraining("cmsc", d), d, "linear", segment_frame=True) for d in paper.PRETRAIN]
+    rows.append(("5 s throughout", five))
+    columns = [paper.DATASET_TITLES[d] for d in paper.PRETRAIN]
+    title = "CMSC, linear, E = 128, F = 0.5, four leads: one thing changed at a time"
+    return [_looked_up(results, title, rows, cells, ([], columns))]
+
+
+def efficiency_cell(
+    method: str, dataset: str, downstream: str, task: CellTask, patients: int | None
+) -> Cell:
+    """A cell of label efficiency."""
+    encoder = encoder_for(method, dataset, downstream)
+    return Cell(encoder, downstream, task, 1.0, patients=patients)
+
+
+def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    """Methods by number of labeled patients, for each pair of datasets, protocol and metric."""
+    own = [(dataset, dataset) for dataset in paper.PRETRAIN]
+    found = []
+    for pair in dict.fromkeys((*SHOWN, *paper.PAIRS, *own)):
+        counts = labeled_patients(pair[1])
+        columns = ["all" if count is None else f"{count:,}" for count in counts]
+        where = " → ".join(paper.DATASET_TITLES[dataset] for dataset in pair)
+        for task, protocol in PROTOCOLS.items():
+            for metric, what in _METRICS.items():
+                rows = []
+                for method, label in _METHODS:
+                    listed = [efficiency_cell(method, *pair, task, count) for count in counts]
+                    entries = [_entry(results, cell, metric) for cell in listed]
+                    if any(entry.ours for entry in entries):
+                        rows.append((label, entries))
+                if rows:
+                    title = f"{where}, {protocol}: {what} over labeled patients"
+                    found.append(Table(title, [], columns, rows))
+    return found
+
+
+def distance_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    """Mean distances within and between patients, and how separable these are."""
+    rows = []
+    for cell in cells:
+        p = cell.pretraining
+        keys = ("intra_mean", "inter_mean", "separability")
+        entries = [TableEntry(ours=results.over_seeds(cell, key)) for key in keys]
+        if results.result(cell) is not None:
+            rows.append((f"{paper.METHOD_TITLES[p.method]}, E = {p.embedding_dim}", entries))
+    columns = ("mean within patients", "mean between patients", "separability")
+    title = "Euclidean distances between embeddings, mean ± sd over seeds"
+    return [Table(title, [], columns, rows)]
+
+
+def _entry(results: Results, cell: Cell, metric: str) -> TableEntry:
+    value = results.over_seeds(cell, metric)
+    return TableEntry(ours=value, why_not="" if value else results.why_not(cell))
+
+
+def _looked_up(
     results: Results,
     title: str,
-    groups: Sequence[tuple[str, int]],
-    columns: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[Cell | None]]],
-    cells: set[Cell],
+    rows: Sequence[CellRow],
+    cells: Iterable[Cell],
+    layout: Sequence[Sequence[object]],
+    entry: Callable[[Cell], TableEntry] | None = None,
 ) -> Table:
-    """Look up every cell; rows without any of the grid's cells are left out."""
+    """Look up every cell of the grid; rows without any are left out.
 
-    def entry(cell: Cell | None, above: Mapping[Cell, bool]) -> TableEntry | None:
-        if cell is None or cell not in cells:
-            return None
-        ours, theirs = results.ours(cell), papers(cell)
-        result = results.result(cell) or {}
+    Marks the best of each column, ours and the paper's, of those pre-trained without labels.
+    """
+    known, groups, columns = set(cells), *layout
+
+    def looked_up(cell: Cell) -> TableEntry:
+        ours, result = results.ours(cell), results.result(cell) or {}
         return TableEntry(
             ours,
-            theirs,
+            papers(cell),
             results.logits(cell),
             tuple(result["ci95"]) if result.get("ci95") else None,
             why_not="" if ours else results.why_not(cell),
-            beats_random=above.get(cell),
         )
 
-    found = []
+    found: list[tuple[str, list[TableEntry | None]]] = []
     for label, row in rows:
-        above = above_untrained(results, [cell for cell in row if cell is not None])
-        found.append((label, [entry(cell, above) for cell in row]))
-    return _marked(title, groups, columns, [row for row in found if any(row[1])])
-
-
-def _marked(
-    title: str,
-    groups: Sequence[tuple[str, int]],
-    columns: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[TableEntry | None]]],
-) -> Table:
-    """Mark the best of each column, ours and the paper's, of those pre-trained without labels."""
-    trained = [i for i, (label, _) in enumerate(rows) if label not in _EXCLUDED]
-    marked = [[*row] for _, row in rows]
+        own = [cell if cell in known else None for cell in row]
+        above = above_untrained(results, [cell for cell in own if cell is not None])
+        entries = [
+            cell and replace((entry or looked_up)(cell), beats_random=above.get(cell))
+            for cell in own
+        ]
+        if any(entries):
+            found.append((label, entries))
     for column in range(len(columns)):
-        entries = {i: entry for i in trained if (entry := marked[i][column]) is not None}
-        ours = max((e.ours.mean for e in entries.values() if e.ours), default=None)
-        theirs = max((e.paper.mean for e in entries.values() if e.paper), default=None)
-        for i, entry in entries.items():
-            best = entry.ours is not None and entry.ours.mean == ours
-            papers_best = entry.paper is not None and entry.paper.mean == theirs
-            marked[i][column] = replace(entry, best=best, papers_best=papers_best)
-    return Table(
-        title,
-        tuple(groups),
-        tuple(columns),
-        tuple((label, tuple(row)) for (label, _), row in zip(rows, marked, strict=True)),
-    )
+        marked = [entries for label, entries in found if label not in _EXCLUDED]
+        listed = [own for entries in marked if (own := entries[column]) is not None]
+        ours = max((e.ours.mean for e in listed if e.ours), default=None)
+        theirs = max((e.paper.mean for e in listed if e.paper), default=None)
+        for entries in marked:
+            if (own := entries[column]) is not None:
+                best = own.ours is not None and own.ours.mean == ours
+                papers_best = own.paper is not None and own.paper.mean == theirs
+                entries[column] = replace(own, best=best, papers_best=papers_best)
+    return Table(title, groups, columns, found)  # type: ignore[arg-type]
 
 
-_EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
+# columns of the README's table: the best and the worst transfer of CMSC, CMLC and CMSMLC
+_SMALL: tuple[Column, ...] = (
+    *COLUMNS[:2],
+    ("finetune", "chapman", "physionet2017"),
+    ("finetune", "physionet2020", "cardiology"),
+)
 
 
-def markdown(table: Table) -> str:
-    """A table as Markdown: ours with its interval; in parentheses, ours by logits, the paper's."""
-    groups = [label for label, count in table.groups for _ in range(count)]
+def small_table(results: Results) -> str:
+    """The README's table, as Markdown: some columns of tables 1 and 2, by probabilities.
+
+    The last two rows are CMSC's as the paper computes it, and as printed.
+    """
+
+    def cell(method: str, column: Column) -> Cell:
+        task, dataset, downstream = column
+        return Cell(encoder_for(method, dataset, downstream), downstream, task)
+
+    rows: dict[str, list[Value | None]] = {"untrained (the better of two)": []}
+    for column in _SMALL:
+        found = [results.ours(cell(method, column)) for method in paper.UNTRAINED]
+        known = [value for value in found if value is not None]
+        best = max(known, key=lambda v: v.mean) if len(known) == len(found) else None
+        rows["untrained (the better of two)"].append(best)
+    for method in ("mtssl", "byol", "simclr", *paper.CLOCS):
+        rows[paper.METHOD_TITLES[method]] = [results.ours(cell(method, c)) for c in _SMALL]
+    columns = zip(*rows.values(), strict=True)
+    tops = [max((value.mean for value in own if value), default=0.0) for own in columns]
+    lines = []
+    for title, values in rows.items():
+        pairs = zip(values, tops, strict=True)
+        shown = [f"**{v}**" if v and v.mean == top else str(v or _NOT_RUN) for v, top in pairs]
+        lines.append([title, *shown])
+    cmsc = [cell("cmsc", column) for column in _SMALL]
+    lines.append(["CMSC, AUC of logits", *(str(results.beside(c) or _NOT_RUN) for c in cmsc)])
+    lines.append(["CMSC, as printed in the paper", *(str(papers(c) or _NOT_RUN) for c in cmsc)])
+    titles = paper.DATASET_TITLES
     heads = [
-        f"{group}: {column}" if group else column
-        for group, column in zip(groups or [""] * len(table.columns), table.columns, strict=True)
+        f"linear layer, {titles[d]}" if t == "linear" else f"fine-tuned, {titles[p]} → {titles[d]}"
+        for t, p, d in _SMALL
     ]
-    lines = [
-        f"### {table.title}",
-        "",
-        f"| | {' | '.join(heads)} |",
-        f"| --- |{' ---: |' * len(heads)}",
-    ]
-    for label, row in table.rows:
-        lines.append(f"| {label} | {' | '.join(_plain(entry) for entry in row)} |")
-    return "\n".join(lines) + "\n"
+    return markdown_table(["", *heads], lines)
 
 
-def _plain(entry: TableEntry | None) -> str:
-    if entry is None:
-        return ""
-    ours = entry.why_not.replace("|", "\\|") if entry.ours is None else str(entry.ours)
-    ours = f"**{ours}**" if entry.best else ours
-    ours += "†" if entry.beats_random is False else ""
-    ours += f" [{entry.ci95[0]:.3f}, {entry.ci95[1]:.3f}]" if entry.ci95 else ""
-    if entry.paper is None:
-        return ours
-    logits = f"logits {entry.logits.mean:.3f}; " if entry.logits else ""
-    difference = "" if entry.difference is None else f", {signed(entry.difference)}"
-    return f"{ours} ({logits}paper {entry.paper}{difference})"
-
-
-def signed(difference: float) -> str:
-    """+0.012, −0.003."""
-    return f"{difference:+.3f}".replace("-", "−")
+TABLES: dict[str, Callable[[Results, Sequence[Cell]], list[Table]]] = {
+    "table-1": partial(main_tables, task="linear"),
+    "table-2": partial(main_tables, task="finetune"),
+    "table-1-splits": lambda results, cells: [split_table(results, "linear")],
+    "table-2-splits": lambda results, cells: [split_table(results, "finetune")],
+    "byol-fixed": schedule_tables,
+    "label-efficiency": efficiency_tables,
+    "ablations": ablation_tables,
+    "table-1-12": partial(main_tables, task="linear", leads=12),
+    "table-2-12": partial(main_tables, task="finetune", leads=12),
+    "linear-converged": partial(main_tables, task="linear-converged"),
+    "patient-distances": distance_tables,
+    "perturbations": perturbation_tables,
+    "byol-decay": decay_tables,
+    "embedding-dim": partial(along_tables, over="E"),
+    "labelled-fraction": partial(along_tables, over="F"),
+    "appendix-linear": partial(appendix_tables, task="linear"),
+    "appendix-transfer": partial(appendix_tables, task="finetune"),
+}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from clocs.datasets.pseudonyms import key_of
 from clocs.errors import CheckpointError, SettingError
-from clocs.experiments.demo_data import DEMO, demo_store_and_encoder, finished_demo
+from clocs.experiments.demo import DEMO, demo_store_and_encoder, finished_demo
 from clocs.explorer.embed_stores import distances_between_patients, embed_stores
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import Projection

@@ -1,11 +1,13 @@
-"""What all matplotlib figures share: colors, an empty figure, and saving it as PNG, SVG or PDF.
+"""What all figures share: colors, an empty figure, and saving it as PNG, SVG or PDF.
 
 Figures are made as objects and drawn by Agg, never through pyplot: nothing global changes, no
-display is needed, and threads do not interfere.
+display is needed, and threads do not interfere. Fonts are those of
+matplotlib's own settings (`matplotlibrc`).
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 from pathlib import Path
@@ -17,7 +19,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from clocs.errors import SettingError
-from clocs.figures.style import FigureStyle
 from clocs.files import PRIVATE, write_atomic
 
 DPI: Final = 150
@@ -28,6 +29,8 @@ _METADATA: Final[dict[str, dict[str, None]]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 SUFFIXES: Final = tuple(_METADATA)
+# Text in a PDF stays text (TrueType), which journals ask for.
+_FILES: Final = {"svg.hashsalt": "clocs", "pdf.fonttype": 42}
 
 # The categorical colors are Okabe and Ito's, chosen for color-blind readers; labeled fractions,
 # which are ordered, are shades of one blue.
@@ -58,28 +61,29 @@ def hide_frame(axes: Axes) -> None:
     axes.tick_params(labelsize=9)
 
 
-def save(
-    figure: Figure,
-    path: str | os.PathLike[str],
-    *,
-    mode: int = PRIVATE,
-    style: FigureStyle | None = None,
-) -> None:
+def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -> None:
     """Write a figure as PNG at 150 dpi, as SVG or as PDF, by the suffix of its name.
 
     On any interruption the old file stays. Figures may show patients: only their owner can read
-    them, unless `mode` says more. `style` changes size and font.
+    them, unless `mode` says more.
 
     Raises:
-        SettingError: If the name has another suffix, or a font is not installed.
+        SettingError: If the name has another suffix.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in _METADATA:
         raise SettingError(f"{path} is no figure; give a name that ends in {', '.join(SUFFIXES)}")
-    if style is not None:
-        style.apply(figure)
+    write_atomic(Path(path), _drawn(figure, suffix), mode=mode)
+
+
+def as_address(figure: Figure) -> str:
+    """The figure as SVG in a `data:` address, for the `src` of a page's image."""
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text: a tenth of the size
+        return f"data:image/svg+xml;base64,{base64.b64encode(_drawn(figure, '.svg')).decode()}"
+
+
+def _drawn(figure: Figure, suffix: str) -> bytes:
     buffer = io.BytesIO()
-    # Text in a PDF stays text (TrueType), which journals ask for.
-    with matplotlib.rc_context({"svg.hashsalt": "clocs", "pdf.fonttype": 42}):
+    with matplotlib.rc_context(_FILES):
         figure.savefig(buffer, dpi=DPI, format=suffix[1:], metadata=_METADATA[suffix])
-    write_atomic(Path(path), buffer.getbuffer(), mode=mode)
+    return buffer.getvalue()

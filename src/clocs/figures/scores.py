@@ -1,16 +1,17 @@
-"""Figures of predictions: ROC curves, calibration curves, confusion matrices."""
+"""Figures of scores: AUCs, distances, ROC curves, calibration, confusion matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from clocs.errors import SettingError
 from clocs.figures.canvas import COLORS, SHADES, hide_frame, new_figure
 
 if TYPE_CHECKING:
@@ -22,6 +23,82 @@ _DASHES: Final = ("-", (0, (4, 1.5)))
 _BLUES: Final = LinearSegmentedColormap.from_list("blues", ["#ffffff", SHADES[1], "#0b3d63"])
 _GRID: Final = np.linspace(0, 1, 201)
 _BINS: Final = 10
+
+
+def auc_dots(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw AUCs: one group per method, one dot per labeled fraction, with its interval.
+
+    Args:
+        rows: With `method`, `fraction`, `auc` (one per seed, drawn as small dots), `auc_mean` and
+            `ci95`. Methods keep their order of first appearance.
+    """
+    methods = list(dict.fromkeys(str(row["method"]) for row in rows))
+    fractions = sorted({float(row["fraction"]) for row in rows})
+    shades = dict(zip(reversed(fractions), SHADES, strict=False))  # all labels: darkest
+    slot = 0.7 / len(fractions)
+    figure = new_figure(max(5.0, 1.2 + 0.42 * len(rows)), 3.8)
+    axes = figure.add_subplot()
+    hide_frame(axes)
+    labeled = set()
+    for row in rows:
+        fraction, mean = float(row["fraction"]), float(row["auc_mean"])
+        rank = fractions.index(fraction)
+        x = methods.index(str(row["method"])) + (rank - (len(fractions) - 1) / 2) * slot
+        low, high = row.get("ci95") or (mean, mean)
+        label = None if fraction in labeled else f"{100 * fraction:g} % of labels"
+        labeled.add(fraction)
+        style: dict[str, Any] = {"color": shades[fraction], "fmt": "o", "markersize": 7}
+        axes.errorbar(x, mean, [[mean - low], [high - mean]], linewidth=2.5, label=label, **style)
+        place = x + np.linspace(0.18, 0.38, len(row["auc"])) * slot  # beside the dot, not on it
+        axes.plot(place, row["auc"], "o", color=COLORS["quiet"], fillstyle="none", markersize=3)
+        axes.text(x, high + 0.012, f"{mean:.3f}", ha="center", va="bottom", size=7.5)
+    axes.axhline(0.5, color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    side = axes.get_yaxis_transform()  # x in axes, y in data
+    axes.text(1.005, 0.5, "chance", transform=side, va="center", size=8, color=COLORS["quiet"])
+    axes.set(xlim=(-0.6, len(methods) - 0.4), ylabel="AUC: mean, 95 % interval, seeds")
+    axes.set_ylim(min(axes.get_ylim()[0], 0.45), 1.05)
+    axes.set_xticks(range(len(methods)), methods)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def distance_histograms(
+    panels: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    *,
+    title: str = "",
+    metric: str = "Euclidean",
+) -> Figure:
+    """Draw distances within and between patients, as in the paper's figure 6.
+
+    Args:
+        panels: Side by side, with the same axes; each panel's name, and its distances between
+            embeddings of one patient and of different patients.
+        title: Above the figure.
+        metric: The name of the distance, for the axis.
+    """
+    figure = new_figure(max(4.5, 3.4 * len(panels)), 3.2)
+    grid = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)
+    for axes, (name, pair) in zip(grid[0], panels.items(), strict=True):
+        hide_frame(axes)
+        both = [np.asarray(values, float).ravel() for values in pair]
+        if not all(values.size and np.isfinite(values).all() for values in both):
+            raise SettingError(f"panel {name!r} needs finite distances of both kinds")
+        bins = np.histogram_bin_edges(np.concatenate(both), bins=60)
+        for kind, values in zip(("intra", "inter"), both, strict=True):
+            color = COLORS[kind]
+            axes.hist(values, bins=list(bins), density=True, color=color, alpha=0.55)
+            mean = float(values.mean())
+            label = f"{kind}-patient, mean {mean:.2f}"
+            axes.axvline(
+                mean, 0, 0.8, color=color, linewidth=1.6, linestyle=(0, (4, 2)), label=label
+            )  # not under the legend
+        axes.set(xlabel=f"{metric} distance", title=name)
+        axes.legend(loc="upper right", framealpha=1, edgecolor="none", fontsize=8)
+        axes.margins(y=0.28)  # space for the legend above the bars
+    figure.axes[0].set(ylabel="density", xlim=(0, None))
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
 
 
 def roc(predictions: Predictions) -> Figure:

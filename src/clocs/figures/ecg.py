@@ -1,9 +1,9 @@
-"""An ECG on ECG paper, at its true size."""
+"""An ECG on ECG paper, at its true size; an explanation shades the parts that drove it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,9 +13,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
 from clocs.figures.canvas import COLORS, DPI
-from clocs.recording import STANDARD_LEADS, Recording
+from clocs.recording import Recording
+
+if TYPE_CHECKING:
+    from clocs.models.explanation import Explanation
 
 _MM_PER_SECOND = 25.0
 _MM_PER_MV = (10.0, 5.0, 2.5)  # the first at which every complex fits, as printers choose it
@@ -24,23 +26,17 @@ _MARGIN = 10.0  # mm of paper left and right
 _HEAD, _FOOT = 12.0, 8.0  # mm for the title and for the scale
 _PULSE = 15.0  # mm for the calibration pulse and the space around it
 _STRONGEST = 0.75  # opacity of shading
-_CLINICAL = (("I", "aVR", "V1", "V4"), ("II", "aVL", "V2", "V5"), ("III", "aVF", "V3", "V6"))
-
-# A stretch of one lead on paper: row, first second, last second, lead.
-_Strip = tuple[int, float, float, str]
+_BRIGHTEST = 99.5  # percentile of an explanation's contributions that has the full color
 
 
 def ecg_paper(
     recording: Recording,
     *,
-    leads: Sequence[str] | None = None,
-    seconds: float | None = None,
     title: str = "",
-    layout: Literal["stacked", "clinical"] = "stacked",
     shading: Mapping[str, NDArray[np.floating]] | None = None,
     note: str = "",
 ) -> Figure:
-    """Draw an ECG on paper at its true size: 25 mm/s and 10 mm/mV, on a grid of 1 and 5 mm.
+    """Draw an ECG on paper at its true size: 25 mm/s and 10 mm/mV, one row per lead.
 
     Where complexes are taller than 3 mV, the gain is 5 mm/mV, or 2.5 mm/mV above 6 mV, and stated
     below the paper; what exceeds 12 mV is cut off at the edge of its row. Each lead is shifted by
@@ -49,62 +45,34 @@ def ecg_paper(
 
     Args:
         recording: What to draw.
-        leads: Which, in this order; all by default. Not with the clinical layout.
-        seconds: How much from its beginning; all of it (clinical: at most 10 s) by default.
         title: Above the paper.
-        layout: 'stacked', one row per lead, or 'clinical', three rows of four leads and lead II
-            below.
         shading: By lead, (samples,) from -1 (blue) over 0 and nan (the paper's white) to 1
             (orange), as a band behind the trace.
         note: Below the paper, on the right.
     """
-    if seconds is not None and not seconds > 0:
-        raise SettingError(f"`seconds` is {seconds}; give more than 0")
-    shown = min(recording.seconds, seconds or recording.seconds)
-    if layout == "clinical":
-        if leads is not None:
-            raise SettingError("the clinical layout has its own leads; give 'stacked' as `layout`")
-        recording = recording.select(STANDARD_LEADS)
-        shown = min(shown, 10.0)
-        strips: list[_Strip] = [
-            (row, column * shown / 4, (column + 1) * shown / 4, lead)
-            for row, names in enumerate(_CLINICAL)
-            for column, lead in enumerate(names)
-        ]
-        strips.append((3, 0.0, shown, "II"))
-    else:
-        recording = recording if leads is None else recording.select(leads)
-        strips = [(row, 0.0, shown, lead) for row, lead in enumerate(recording.leads)]
-
-    millimeters, gain, is_cut = _millimeters(recording, shown)
-    traces = [millimeters[recording.leads.index(lead)] for *_, lead in strips]
-    rows, paper = _rows(strips, traces)
-    width = 2 * _MARGIN + _PULSE + shown * _MM_PER_SECOND
+    traces, gain, is_cut = _millimeters(recording)
+    rows, paper = _rows(traces)
+    width = 2 * _MARGIN + _PULSE + recording.seconds * _MM_PER_SECOND
     figure, axes = _page(width, _HEAD + paper + _FOOT, paper)
     left = _MARGIN + _PULSE
     physical = recording.unit == "mV"
-    for (row, start, stop, lead), trace in zip(strips, traces, strict=True):
-        first, last = (round(second * recording.rate) for second in (start, stop))
-        time = np.arange(first, min(last + 1, trace.size)) / recording.rate
-        low, base, high = rows[row]
-        ends = (left + start * _MM_PER_SECOND, left + stop * _MM_PER_SECOND)
+    time = np.arange(traces.shape[1]) / recording.rate
+    for lead, trace, (low, base, high) in zip(recording.leads, traces, rows, strict=True):
         if shading is not None and lead in shading:
-            _shade(axes, shading[lead][first : first + time.size], (*ends, low, high))
+            end = left + recording.seconds * _MM_PER_SECOND
+            _shade(axes, shading[lead], (left, end, low, high))
         axes.plot(
             left + time * _MM_PER_SECOND,
-            base + trace[first : first + time.size],
+            base + trace,
             color=COLORS["trace"],
             linewidth=0.75,
             solid_joinstyle="round",
             gid=f"trace {lead}",
         )
-        x = left + start * _MM_PER_SECOND
-        under = trace[first:][: round((3 + 2 * len(lead)) / _MM_PER_SECOND * recording.rate)]
+        under = trace[: round((3 + 2 * len(lead)) / _MM_PER_SECOND * recording.rate)]
         above = max(7.5, float(np.nanmax(under)) + 1)  # the label never covers a QRS complex
-        _write(axes, x + 1.2, base + above, lead, weight="bold")
-        if start > 0:
-            axes.plot([x, x], [base - 3, base + 3], color=COLORS["trace"], linewidth=0.9)
-        elif physical:
+        _write(axes, left + 1.2, base + above, lead, weight="bold")
+        if physical:
             pulse = left - 11 + np.array([0.0, 2, 2, 7, 7, 9])  # 1 mV for 200 ms
             height = base + np.array([0.0, 0, gain, gain, 0, 0])
             axes.plot(pulse, height, color=COLORS["trace"], linewidth=0.75, gid="calibration")
@@ -116,9 +84,33 @@ def ecg_paper(
     return figure
 
 
-def _millimeters(recording: Recording, seconds: float) -> tuple[NDArray[np.float64], float, bool]:
+def explanation_paper(explanation: Explanation) -> Figure:
+    """Draw the explained stretch: orange speaks for the label, blue against it.
+
+    The title is the label and its probability. Figures are passed on, so they name no recording.
+    """
+    one = explanation
+    first = round(one.start * one.recording.rate)
+    shown = one.recording.select(one.leads).between(first, first + one.attribution.shape[1])
+    size = np.abs(one.attribution[np.isfinite(one.attribution)])
+    brightest = float(np.percentile(size, _BRIGHTEST)) if size.size else 0.0
+    whole = shown.samples == one.recording.samples
+    where = "" if whole else f" ({one.start:.1f} to {one.start + one.seconds:.1f} s)"
+    against = "The classifier abstains. " if one.abstained else ""
+    return ecg_paper(
+        shown,
+        title=f"{one.label}, probability {one.probability:.2f}{where}",
+        shading={
+            lead: values / (brightest or 1.0)
+            for lead, values in zip(one.leads, one.attribution, strict=True)
+        },
+        note=f"{against}Orange speaks for {one.label}, blue against it. Not a diagnosis.",
+    )
+
+
+def _millimeters(recording: Recording) -> tuple[NDArray[np.float64], float, bool]:
     """(leads, samples) deflection on paper, about each lead's median; mm/mV; whether cut off."""
-    signal = recording.signal[:, : max(2, round(seconds * recording.rate))]
+    signal = recording.signal
     signal = signal - np.nanmedian(signal, axis=1, keepdims=True)
     gain = _MM_PER_MV[0]
     if recording.unit == "mV":
@@ -133,18 +125,13 @@ def _millimeters(recording: Recording, seconds: float) -> tuple[NDArray[np.float
     return np.clip(signal, -_TALLEST, _TALLEST), gain, is_cut
 
 
-def _rows(
-    strips: Sequence[_Strip], traces: Sequence[NDArray[np.float64]]
-) -> tuple[list[tuple[float, float, float]], float]:
+def _rows(traces: NDArray[np.float64]) -> tuple[list[tuple[float, float, float]], float]:
     """Each row's lower end, baseline and upper end, and the paper's height, in mm.
 
     Rows are as high as their traces.
     """
-    count = max(row for row, *_ in strips) + 1
-    above, below = [11.0] * count, [6.0] * count
-    for (row, *_), trace in zip(strips, traces, strict=True):
-        above[row] = max(above[row], float(np.nanmax(trace)) + 4)
-        below[row] = max(below[row], float(-np.nanmin(trace)) + 2)
+    above = [max(11.0, float(np.nanmax(trace)) + 4) for trace in traces]
+    below = [max(6.0, float(-np.nanmin(trace)) + 2) for trace in traces]
     height = 5 * np.ceil((sum(above) + sum(below)) / 5)
     rows, y = [], _FOOT + float(height)
     for up, down in zip(above, below, strict=True):
@@ -156,7 +143,7 @@ def _rows(
 def _shade(
     axes: Axes, values: NDArray[np.floating], place: tuple[float, float, float, float]
 ) -> None:
-    """A band: orange where values are positive, blue where negative, more of it toward ±1."""
+    """A band: orange where values are positive, blue where negative, more of it towards ±1."""
     values = np.clip(np.nan_to_num(values), -1, 1)
     image = np.empty((1, values.size, 4))
     for name, sign in (("for", 1), ("against", -1)):
