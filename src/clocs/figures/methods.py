@@ -16,11 +16,11 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from clocs.kernels import keyed_random
 from clocs.errors import SettingError
 from clocs.figures.canvas import COLORS, new_figure
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, Views, frame_for, instances
+from clocs.kernels import keyed_random
 from clocs.pretraining import perturbations
 from clocs.pretraining.losses import same_patient_pairs, unit
 from clocs.pretraining.methods import find_method
