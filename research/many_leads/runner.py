@@ -19,8 +19,8 @@ from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import plain
 from clocs.experiments.ledger import Ledger, last_line, open_ledger, versions
 from clocs.experiments.runner import TimeIsOver
-from clocs.training.ranks import pick_device
 from clocs.training.loop import Epoch
+from clocs.training.ranks import pick_device
 from research.many_leads.data import StudyData
 from research.many_leads.items import STAGES, Item, Pretraining, Scoring, items
 from research.many_leads.recipe import TINY, Recipe

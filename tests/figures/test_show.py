@@ -22,8 +22,8 @@ from clocs.errors import SettingError
 from clocs.figures.canvas import save
 from clocs.figures.methods import first_frame, show_perturbations, show_similarity, show_views
 from clocs.frames.make import make_frames
-from clocs.training.checkpoint import load_checkpoint
 from clocs.training import Settings
+from clocs.training.checkpoint import load_checkpoint
 
 SPEC = FrameSpec(5.0, 2500)
 
