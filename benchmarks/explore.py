@@ -106,7 +106,7 @@ def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, float]:
     began = time.perf_counter()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "clocs", "explore", "--no-browser", "--no-token", "--json"),
+            *(sys.executable, "-m", "clocs", "explore", "--no-browse", "--token", "none", "--json"),
             *("--embeddings", str(folder / "patients.parquet"), "--cache", str(folder / "cache")),
         ],
         stdout=subprocess.PIPE,

@@ -180,8 +180,8 @@ def steps_in(work: Path, recordings: int, encoder: Path | None) -> dict[str, Ste
         "similar": Step(("similar", index, "--patient", f"P{recordings // 2:07d}")),
         "explore": Step(
             (
-                *("explore", "--checkpoint", run, "--store", store, "--embeddings", table),
-                *("--cache", str(work / "cache"), "--no-browser", "--no-token", "--json"),
+                *("explore", store, "--checkpoint", run, "--embeddings", table),
+                *("--cache", str(work / "cache"), "--no-browse", "--token", "none", "--json"),
             ),
             "cache",
         ),

@@ -184,7 +184,16 @@ async def open_loop(target: Target, rate: float, seconds: float, most: int = 400
 @contextmanager
 def server(model: str) -> Iterator[tuple[int, psutil.Process]]:
     """The port of `clocs serve`, and its process."""
-    command = [sys.executable, "-m", "clocs", "serve", f"model={model}", "--no-token", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "clocs",
+        "serve",
+        f"model={model}",
+        "--token",
+        "none",
+        "--json",
+    ]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ)
     try:
         assert running.stdout is not None

@@ -17,7 +17,7 @@ CALLED = {
     "sklearn": "scikit-learn",
     "umap": "umap-learn",
 }
-COMES_WITH = {"triton": "torch", "starlette": "fastapi", "pydantic": "fastapi", "click": "typer"}
+COMES_WITH = {"triton": "torch", "starlette": "fastapi", "pydantic": "fastapi"}
 FOR_TESTS = ("dev", "docs", "kernels-test")
 # imported by FastAPI to read uploads, by polars to read Excel, and by fsspec to reach s3://
 UNIMPORTED = {"fastexcel", "python-multipart", "s3fs"}

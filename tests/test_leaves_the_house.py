@@ -169,7 +169,7 @@ def test_lists_of_ones_own_recordings_name_files_and_no_folders(house: Path) -> 
 @contextmanager
 def serving(house: Path, *arguments: object) -> Iterator[tuple[str, list[str]]]:
     """The address of a server of its own process, and what it has logged, once it has ended."""
-    command = [sys.executable, "-m", "clocs", *map(str, arguments), "--no-token", "--json"]
+    command = [sys.executable, "-m", "clocs", *map(str, arguments), "--token", "none", "--json"]
     logged: list[str] = []
     running = subprocess.Popen(
         command, cwd=house, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -210,7 +210,7 @@ def test_the_service_logs_and_answers_without_names_ids_and_paths(house: Path) -
 def test_the_explorer_logs_and_shows_no_names_ids_dates_and_paths(house: Path) -> None:
     table = pl.read_parquet(house / "store" / "table.parquet")
     secret = [*PERSON, *WHEN, HOME, RECORDING, *table["patient"].unique().to_list()]
-    options = ("--checkpoint", "run", "--store", "store", "--runs", "run", "--no-browser")
+    options = ("store", "--checkpoint", "run", "--runs", "run", "--no-browse")
     given = ("explore", *options, "--cache", house / "cache")
     with serving(house, *given) as (url, logged):
         _, arrays = unpack(unhurried.get(f"{url}/api/map").content)

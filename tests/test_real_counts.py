@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clocs.cli.info import store_facts
+from clocs.cli.described import store_facts
 from clocs.datasets.base import open_dataset
 from clocs.store.prepare import prepare_dataset
 

@@ -52,7 +52,7 @@ NOT_RUN = {
     "clocs prepare ptbxl s3:": "needs a bucket (tests/store)",
     "clocs info s3:": "needs a bucket (tests/store)",
     "clocs embed cmsc-chapman s3:": "needs a bucket (tests/store)",
-    "clocs data download": "downloads gigabytes (test_download.py)",
+    "clocs download": "downloads gigabytes (test_download.py)",
     "torchrun ": "needs several GPUs (rank_processes.py)",
     "srun ": "needs a cluster",
     "python benchmarks/": "measures for minutes",

@@ -51,13 +51,13 @@ def test_temporary_folders_of_killed_readers_are_removed(
 def test_a_command_removes_its_temporary_folders_however_it_ends(end: str, tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from clocs.cli import main\n"
+        "from clocs.cli import commands, main\n"
         "from clocs.kernels.native import _temporary_folder\n"
-        "def act():\n"
+        "def act(call):\n"
         "    print(_temporary_folder())\n"
         f"    {end or 'pass'}\n"
-        "main.app.command('act')(act)\n"
-        "sys.argv[1:] = ['act']\n"
+        "commands.demo = act\n"
+        "sys.argv[1:] = ['demo']\n"
         "main.main()\n"
     )
     done = subprocess.run(

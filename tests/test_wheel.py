@@ -254,8 +254,8 @@ def test_the_demo_runs_from_the_installed_wheel(installed: Path, demo: Path) -> 
 def test_the_explorer_answers_from_the_installed_wheel(installed: Path, demo: Path) -> None:
     started = subprocess.Popen(
         [
-            *(str(installed / "clocs"), "explore", "--no-browser", "--json"),
-            *("--checkpoint", "encoders-60/cmsc", "--store", "store-60", "--cache", "cache"),
+            *(str(installed / "clocs"), "explore", "--no-browse", "--json"),
+            *("--checkpoint", "encoders-60/cmsc", "store-60"),
         ],
         cwd=demo,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},

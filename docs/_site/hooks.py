@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import click
-import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from clocs.cli.main import Command, heading, text_of
+from clocs.cli.messages import in_options
 
 ROOT = Path(__file__).resolve().parents[2]
 # Pages of the repository's root, by their names in the site.
@@ -101,35 +102,21 @@ def _in_root(path: str) -> str:
 
 def _commands() -> Iterator[str]:
     """The reference of commands, as `--help` has it."""
-    from clocs.cli.main import PANELS, root_command
+    from clocs.cli.main import root_command
 
-    root = root_command()
-    assert isinstance(root, click.Group)
-    yield "# Commands\n\nAs `--help` prints them; `--json` prints results for programs.\n"
-    for panel, names in PANELS.items():
+    yield "# Commands\n\nAs `--help-all` prints them; `--json` prints results for programs.\n"
+    for panel, commands in groupby(root_command().commands.values(), lambda one: one.row.panel):
         yield f"\n## {panel}\n"
-        for name in names:
-            yield from _command(root.commands[name], f"clocs {name}")
+        for command in commands:
+            yield from _command(command)
 
 
-def _command(command: click.Command, name: str) -> Iterator[str]:
-    if isinstance(command, click.Group):
-        for below in command.commands:
-            yield from _command(command.commands[below], f"{name} {below}")
-        return
-    context = click.Context(command, info_name=name)
-    yield f"\n### {name}\n\n{inspect.cleandoc(command.help or '')}\n"
-    yield f"```sh\n{name} {' '.join(command.collect_usage_pieces(context))}\n```\n"
-    rows = [row for one in command.params if (row := one.get_help_record(context))]
-    arguments = [
-        (one.make_metavar(context), one.help or "")
-        for one in command.params
-        if isinstance(one, typer.core.TyperArgument)
-    ]
-    rows = [*arguments, *(row for row in rows if row[0].startswith("-"))]
+def _command(command: Command) -> Iterator[str]:
+    yield f"\n### clocs {command.name}\n\n{command.help}\n"
+    yield f"```sh\nclocs {command.name} {command.row.arguments} [OPTIONS]\n```\n"
     yield "| | |\n| --- | --- |"
-    for what, words in rows:
-        yield f"| `{_cell(what, code=True)}` | {_cell(words)} |"
+    for one in command.params:
+        yield f"| `{_cell(heading(one), code=True)}` | {_cell(in_options(text_of(one), command))} |"
     if command.epilog:
         yield f"\n{command.epilog.replace('Example: ', 'Example: `', 1)}`\n"
 

@@ -59,7 +59,7 @@ SETTLED = """() => new Promise(done =>
 @contextmanager
 def explorer(arguments: Sequence[str | Path]) -> Iterator[str]:
     """Runs `clocs explore`; yields its address."""
-    command = [sys.executable, "-m", "clocs", "explore", "--no-browser", "--no-token", "--json"]
+    command = [sys.executable, "-m", "clocs", "explore", "--no-browse", "--token", "none", "--json"]
     process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -194,7 +194,7 @@ def main() -> None:
         if given.checkpoint is not None:
             arguments += ["--checkpoint", given.checkpoint]
             for store in given.store:
-                arguments += ["--store", store]
+                arguments += [store]
         elif not (cache / "pseudonyms.key").exists():
             cache.mkdir(parents=True, exist_ok=True)
             (cache / "pseudonyms.key").write_bytes(bytes(32))

@@ -32,7 +32,7 @@ class StudyData:
         if not self.names:
             raise SettingError(
                 f"{folder} holds none of {', '.join(_file(folder, name).name for name in DATASETS)}"
-                "; make them with `clocs frames`"
+                "; make them with `clocs export --to frames`"
             )
 
     def frames(self, *datasets: str) -> Frames:

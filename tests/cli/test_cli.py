@@ -39,7 +39,6 @@ def test_info_counts_a_store(small_store: Store) -> None:
     assert facts["verified"] is True
     keys = "dataset recordings patients frames leads rate labels splits instances quarantined"
     assert set(keys.split()) <= facts.keys()
-    assert as_json("info", small_store.path, "--leads", "V1,V2")["frames"] == 80 * 2 * 2
 
 
 def test_info_shows_a_checkpoint(run: Path) -> None:
@@ -114,11 +113,10 @@ def test_preparing_and_counting_import_neither_torch_nor_a_signal_library(tmp_pa
     store = str(tmp_path / "s")
     code = (
         "import sys\n"
-        "from clocs.cli.main import app\n"
+        "from clocs.cli.main import root_command\n"
         f"for words in (['prepare', 'synthetic', '--patients', '2', '--out', {store!r}],\n"
         f"              ['info', {store!r}]):\n"
-        "    sys.argv = ['clocs', *words]\n"
-        "    app(standalone_mode=False)\n"
+        "    root_command()(words, standalone_mode=False)\n"
         "assert not {'torch', 'scipy.signal', 'fsspec', 's3fs'} & sys.modules.keys()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ def encoder(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def model(encoder: Path, small_store: Store) -> Path:
     file = encoder.parent / "rhythm.safetensors"
-    words = run("finetune", encoder, small_store.path, "--out", file, "--resamples", 50)
+    words = run("finetune", encoder, small_store.path, "--out", file)
     assert "AUC per recording" in words and "sens." in words and "AFIB" in words
     return file
 
@@ -38,7 +38,7 @@ def test_the_card_is_printed_as_json(encoder: Path, small_store: Store, tmp_path
     file = tmp_path / "whole.safetensors"
     printed = run(
         *("finetune", encoder, small_store.path, "--out", file, "--head", "whole", "--epochs", 1),
-        *("--encoder-lr", 0.1, "--resamples", 0, "--json"),
+        *("--encoder-lr", 0.1, "--json"),
     )
     card = json.loads(printed)
     assert card["protocol"] == "finetune"
@@ -46,7 +46,7 @@ def test_the_card_is_printed_as_json(encoder: Path, small_store: Store, tmp_path
 
 
 def test_evaluate_prints_the_scores_of_the_card(model: Path, small_store: Store) -> None:
-    found = json.loads(run("evaluate", model, small_store.path, "--resamples", 50, "--json"))
+    found = json.loads(run("evaluate", model, small_store.path, "--json"))
     from clocs.models.classifier import load_classifier
 
     expected = load_classifier(model).card.scores

@@ -149,8 +149,20 @@ def test_a_split_without_patients_is_refused(run: Path, tmp_path: Path) -> None:
     store = clocs_package.prepare("synthetic", out=tmp_path / "store", patients=1, seed=1).path
     for words, arguments in {
         "the split test has no patient": ("embed", run, store, "--split", "test"),
-        "0 pairs within and 0 between patients; give another `split`": ("distances", run, store),
-        "synthetic has no patient in the split 'test'": ("retrieval", run, store),
+        "0 pairs within and 0 between patients; give another `split`": (
+            "figure",
+            "distances",
+            store,
+            "--checkpoint",
+            run,
+        ),
+        "synthetic has no patient in the split 'test'": (
+            "evaluate",
+            run,
+            store,
+            "--protocol",
+            "retrieval",
+        ),
     }.items():
         assert words in clocs(*arguments, code=1).stderr
     as_json("index", run, store, "--out", tmp_path / "index")
@@ -239,10 +251,10 @@ def test_no_patient_of_a_duplicate_recording_is_returned_for_its_file(
 
 def test_searching_for_a_patient_never_imports_torch(index: Path, small_store: Store) -> None:
     code = (
-        "import sys; from clocs.cli.main import app\n"
+        "import sys; from clocs.cli.main import root_command\n"
         f"sys.argv = ['clocs', 'similar', {str(index)!r}, '--patient', "
         f"{small_store.table['patient'][0]!r}]\n"
-        "app(standalone_mode=False)\n"
+        "root_command()(standalone_mode=False)\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -287,8 +299,9 @@ def test_wrong_arguments_get_one_sentence(
             "index", run, store, "--out", index, "--add",
         ),
         "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
-        "at least one checkpoint": ("retrieval", store),
-        "ends in .png, .svg, .pdf": ("distances", run, store, "--plot", tmp_path / "d.txt"),
+        "ends in .png, .svg, .pdf": (
+            *("figure", "distances", store, "--checkpoint", run, "--out", tmp_path / "d.txt"),
+        ),
     }.items():  # fmt: skip
         done = clocs(*arguments, code=1)
         assert words in done.stderr.replace("\n", " "), (words, done.stderr)
@@ -299,12 +312,11 @@ def test_wrong_arguments_get_one_sentence(
     [
         ("embed", "--level", LEVELS),
         ("embed", "--split", (*PARTS, "all")),
-        ("distances", "--metric", METRICS),
-        ("distances", "--split", (*PARTS, "all")),
+        ("figure", "--metric", METRICS),
+        ("figure", "--split", (*PARTS, "all")),
         ("index", "--kind", get_args(KindOrAuto)),
         ("similar", "--level", INDEXED),
         ("similar", "--sex", ("female", "male")),
-        ("retrieval", "--split", (*PARTS, "all")),
     ],
 )
 def test_help_lists_the_choices_and_a_wrong_one_is_named(
@@ -317,7 +329,8 @@ def test_help_lists_the_choices_and_a_wrong_one_is_named(
     )
     assert tuple(found) == choices
     assert "|".join(choices)[:20] in clocs(command, "--help").stdout
-    said = clocs(command, "a", "b", option, "nonsense", code=2).stderr
+    first = "views" if command == "figure" else "a"
+    said = clocs(command, first, "b", option, "nonsense", code=2).stderr
     assert f"'{choices[-1]}'" in said and "nonsense" in said and "Traceback" not in said
 
 
@@ -335,7 +348,7 @@ def test_info_describes_an_index_and_verifies_it(
     data[100] ^= 1
     vectors.write_bytes(data)
     assert "its hash differs" in clocs("info", copy, code=1).stderr
-    done = clocs("distances", run, index / "patient", code=1)
+    done = clocs("figure", "distances", index / "patient", "--checkpoint", run, code=1)
     assert "the manifest of something else" in done.stderr
 
 
@@ -355,13 +368,16 @@ def test_distances_and_retrieval_print_their_numbers(
     run: Path, small_store: Store, tmp_path: Path
 ) -> None:
     plot = tmp_path / "new" / "d.pdf"
-    facts = as_json("distances", run, small_store.path, "--metric", "cosine", "--plot", plot)
+    facts = as_json(
+        *("figure", "distances", small_store.path, "--checkpoint", run),
+        *("--metric", "cosine", "--out", plot),
+    )
     assert 0.5 < facts["separability"] <= 1 and 0 <= facts["overlap"] <= 1
     assert facts["intra_mean"] < facts["inter_mean"]
     assert plot.read_bytes().startswith(b"%PDF")
-    (score,) = as_json("retrieval", run, small_store.path)
+    (score,) = as_json("evaluate", run, small_store.path, "--protocol", "retrieval")
     assert score["patients_seen"] == 0 and score["halves"]["top1"] > score["halves"]["chance"]
-    shown = clocs("retrieval", run, small_store.path).stdout
+    shown = clocs("evaluate", run, small_store.path, "--protocol", "retrieval").stdout
     assert "chance" in shown and "random-bn" in shown
 
 

@@ -51,9 +51,3 @@ def test_a_wrong_option_is_one_sentence(
     said = clocs("prepare", "folder", data, "--out", tmp_path / "s", *arguments, code=1).stderr
     assert words in said and "Traceback" not in said
     assert len(said.strip().splitlines()) == 1
-
-
-def test_the_help_has_a_panel_for_folders() -> None:
-    shown = clocs("prepare", "--help").stdout
-    panel = shown[shown.index("Options of folder") :]
-    assert "--lead-names" in panel and "--cap-minutes" in panel

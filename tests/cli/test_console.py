@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from clocs.cli.console import PlainConsole, plain, print_json
-from clocs.cli.progress import bar
+from clocs.cli.console import PlainConsole, bar
+from clocs.cli.messages import plain, print_json
 from clocs.cli.tables import facts_table
 from clocs.errors import STEERING
 from clocs.store.store import Store
@@ -70,7 +70,7 @@ def test_text_of_strangers_only_shows_in_every_kind_of_output() -> None:
     table = facts_table(EVIL, [(EVIL, EVIL), ("styled", Text(EVIL, "bold"))])
     for shown in (EVIL, Text(EVIL), table):
         console.print(shown)
-    with bar(console, EVIL, "recordings") as tick:
+    with bar(EVIL, "recordings", console) as tick:
         tick(1, 2)
     printed = written(file).decode()
     ours = re.sub(r"\x1b\[[0-9;?]*[mhlAK]", "", printed)  # colors and the bar's own movements
@@ -128,9 +128,9 @@ def test_every_command_works_in_an_ascii_terminal(small_store: Store, tmp_path: 
     in_ascii("pretrain", store, "--out", run, *few)
     assert " +/- " in in_ascii("evaluate", run, store, "--epochs", 1, "--resamples", 20)
     in_ascii("embed", run, store, "--out", tmp_path / "vectors.parquet")
-    in_ascii("distances", run, store)
-    in_ascii("retrieval", run, store)
-    in_ascii("show", "views", store, "--out", tmp_path / "views.png")
+    in_ascii("evaluate", run, store, "--protocol", "retrieval")
+    drawn = ("--checkpoint", run, "--out", tmp_path / "distances.png")
+    in_ascii("figure", "distances", store, *drawn)
     for command in ("pretrain", "evaluate", "reproduce", "explore", "similar"):
         assert "Example: clocs" in in_ascii(command, "--help")
 

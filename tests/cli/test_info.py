@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from clocs.cli.info import store_facts
-from clocs.cli.tables.stores import store_tables
+from clocs.cli.described import store_facts
+from clocs.cli.store_tables import store_tables
 from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS, assign
 from clocs.recording import Episode, FrameSpec, Recording

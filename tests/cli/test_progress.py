@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from clocs.cli import progress
+from clocs.cli.console import training
 from clocs.training.loop import Epoch
 
 
@@ -15,7 +15,7 @@ from clocs.training.loop import Epoch
 def test_bar_loss_and_time_left_fit_into_a_terminal(width: int) -> None:
     page = io.StringIO()
     console = Console(file=page, force_terminal=True, width=width, color_system=None)
-    with progress.training(console, "Pre-training", 400) as bar:
+    with training("Pre-training", 400, console) as bar:
         bar.epoch(Epoch(123, 1.0, 1_234_567, [5.0], {"loss": [12.3456]}, [True]))
     line = page.getvalue().split("\x1b[2K")[-1].split("\n")[0]  # as it was drawn last
     assert len(line) == width

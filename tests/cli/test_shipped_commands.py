@@ -24,9 +24,10 @@ OF_ENCODERS = {
     "models": [""],
     "embed": ["store --out patients.parquet", f"{FILE} --rate 500 --out file.parquet"],
     "index": ["store --out index", "store --add --replace --out index"],
-    "retrieval": ["store"],
-    "distances": ["store"],
-    "evaluate": ["store --protocol linear-converged --no-baselines --resamples 0"],
+    "evaluate": [
+        "store --protocol linear-converged --no-baselines --resamples 0",
+        "store --protocol retrieval",
+    ],
     "finetune": ["store --out own.safetensors", "store --shared --out shared.safetensors"],
     "serve": ["--index index"],
     "export": ["--to hub --out hub"],
@@ -34,8 +35,7 @@ OF_ENCODERS = {
 OF_CLASSIFIERS = {
     "info": [""],
     "models": [""],
-    "predict": ["store", f"{FILE} --rate 500"],
-    "explain": [f"{FILE} --rate 500 --out explanation.json"],
+    "predict": ["store", f"{FILE} --rate 500", f"{FILE} --rate 500 --explain explained.json"],
     "serve": [""],
     "export": ["--to hub --out hub"],
 }
@@ -63,7 +63,8 @@ def test_every_command_that_takes_an_encoder_takes(name: str, own: Path) -> None
     for command, runs in OF_ENCODERS.items():
         for words in runs:
             clocs(command, name, *words.split(), cwd=own)
-    clocs("explore", "--checkpoint", name, "--store", "store", cwd=own)
+    clocs("figure", "distances", "store", "--checkpoint", name, cwd=own)
+    clocs("explore", "--checkpoint", name, "store", cwd=own)
     # what was made of it, in place of it
     facts = as_json("info", own / "index")
     assert facts["patient"]["vectors"] == 16
@@ -80,7 +81,7 @@ def test_every_command_that_takes_a_classifier_takes(name: str, own: Path) -> No
     for command, runs in OF_CLASSIFIERS.items():
         for words in runs:
             clocs(command, name, *words.split(), cwd=own)
-    clocs("explore", "--checkpoint", ENCODERS[0], "--store", "store", "--model", name, cwd=own)
+    clocs("explore", "--checkpoint", ENCODERS[0], "store", "--model", name, cwd=own)
 
 
 @pytest.mark.parametrize("name", TRACED)

@@ -491,7 +491,7 @@ def test_an_interrupted_command_says_that_it_can_be_continued(
         over.wait(600)
 
     web.faults[ARCHIVE] += [slow]
-    words = ["data", "download", "mitbih", "--url", web.url, "--out", str(tmp_path)]
+    words = ["download", "mitbih", "--url", web.url, "--out", str(tmp_path)]
     process = subprocess.Popen(
         [sys.executable, "-m", "clocs", *words], stderr=subprocess.PIPE, text=True
     )
@@ -543,16 +543,16 @@ def test_every_named_dataset_with_files_is_published_somewhere() -> None:
 
 
 def test_the_command_lists_all_and_shows_what_to_run_next() -> None:
-    words = CliRunner().invoke(root_command(), ["data", "list"]).output
+    words = CliRunner().invoke(root_command(), ["download"]).output
     for name in PUBLICATIONS:
-        assert f"clocs data download {name}" in words
-    facts = json.loads(CliRunner().invoke(root_command(), ["data", "list", "--json"]).output)
+        assert f"clocs download {name}" in words
+    facts = json.loads(CliRunner().invoke(root_command(), ["download", "--json"]).output)
     assert [one["name"] for one in facts] == list(PUBLICATIONS)
 
 
 def test_a_dry_run_writes_nothing(web: Web, listed: dict[str, bytes], tmp_path: Path) -> None:
     target = tmp_path / "data"
-    words = ["data", "download", "mitbih", "--only", "100.hea", "--url", web.url]
+    words = ["download", "mitbih", "--only", "100.hea", "--url", web.url]
     done = CliRunner().invoke(root_command(), [*words, f"--out={target}", "--dry-run"])
     assert "1 files would go into" in " ".join(done.output.split())
     assert not target.exists()

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs
 from clocs import Checkpoint, Store
-from clocs.cli.main import app
+from clocs.cli.main import root_command
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
 from clocs.recording import UNNAMED_LEAD, FrameSpec
@@ -96,10 +96,10 @@ def test_the_command_has_per_test_leads_noise_and_seconds(
         one.save(tmp_path / "run" / f"seed-{one.card.seed}.safetensors")
     given = ["evaluate", str(tmp_path / "run"), str(small_store.path), "--protocol", "knn"]
     given += ["--resamples", "0", "--test-leads", "II", "--noise", "muscle:6", "--seconds", "5"]
-    done = CliRunner().invoke(app, [*given, "--json"])
+    done = CliRunner().invoke(root_command(), [*given, "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["per"], found["leads"], found["noise"]) == ("recording", ["II"], "muscle:6")
-    done = CliRunner().invoke(app, [*given, "--per", "row"])
+    done = CliRunner().invoke(root_command(), [*given, "--per", "row"])
     assert done.exit_code == 0 and "AUC per frame" in done.stdout
     assert "with noise" in done.stdout and "(muscle:6)" in done.stdout

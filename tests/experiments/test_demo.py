@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clocs.cli.demo import _activation, demo_table
+from clocs.cli.tables import demo_table
 from clocs.experiments import demo
 from clocs.experiments.demo import DEMO, PATIENTS, encoder_folder, finished_demo, store_folder
 from clocs.explorer.open import open_session
@@ -37,7 +37,10 @@ def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(
     assert again == weights
     assert demo_table(second).row_count == 3
     assert set(second.json()) >= {"evaluations", "separability", "page"}
-    assert f"--store {tmp_path / 'demo' / 'store-40'}" in second.explore and second.explore in page
+    assert (
+        f"clocs explore {tmp_path / 'demo' / 'store-40'}" in second.explore
+        and second.explore in page
+    )
 
 
 def test_the_explorer_opens_the_demo_that_is_here_and_makes_no_other(
@@ -56,14 +59,3 @@ def test_the_explorer_opens_the_demo_that_is_here_and_makes_no_other(
     assert session.title == "Demo with simulated ECGs"
     assert len(session.embeddings) == small_store.table["patient"].n_unique()
     assert not (tmp_path / "cache" / "demo").exists()
-
-
-def test_the_next_steps_say_how_the_command_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "activate").touch()
-    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")
-    assert _activation() == "  source .venv/bin/activate\n"

@@ -24,7 +24,7 @@ from clocs.experiments.steps import PAPER
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
 ABSENT = ["fastexcel", "jinja2", "matplotlib", "numcodecs", "pandas", "platformdirs"]
-ABSENT += ["polars", "rich", "sklearn", "soundfile", "typer", "wfdb", "xxhash", "zarr"]
+ABSENT += ["polars", "rich", "sklearn", "soundfile", "click", "wfdb", "xxhash", "zarr"]
 BARE = f"""
 import sys
 for name in {ABSENT}:
@@ -75,7 +75,9 @@ def test_table_1_runs_small_end_to_end_on_a_bare_machine(
 
 
 def test_the_report_of_simulated_runs_says_so(table_1: tuple[Path, dict[str, Any]]) -> None:
-    page = Path(clocs("report", str(table_1[0]))["page"]).read_text(encoding="utf-8")
+    page = Path(clocs("reproduce", "report", "--out", str(table_1[0]))["page"]).read_text(
+        encoding="utf-8"
+    )
     assert "Simulated data." in page
     assert "16 of 16 results computed" in page
 

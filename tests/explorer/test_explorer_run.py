@@ -14,10 +14,10 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import unhurried
-from clocs.cli.main import app as command_line
+from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.explorer import run
 from clocs.explorer.session import Session
@@ -25,12 +25,12 @@ from clocs.explorer.session import Session
 
 def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
     for arguments, expected in (
-        (["--host", "0.0.0.0", "--no-token"], "`token`"),
+        (["--host", "0.0.0.0", "--token", "none"], "`token`"),
         (["--host", "0.0.0.0", "--token", "short"], "16 to 128"),
         (["--embeddings", "nowhere.parquet"], "nowhere.parquet"),
-        (["--store", "only-a-store"], "only-a-store"),
+        (["only-a-store"], "only-a-store"),
     ):
-        result = CliRunner().invoke(command_line, ["explore", "--no-browser", *arguments])
+        result = CliRunner().invoke(root_command(), ["explore", "--no-browse", *arguments])
         assert result.exit_code != 0
         assert expected in str(result.exception)
         assert result.exception is not None

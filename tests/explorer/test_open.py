@@ -36,5 +36,5 @@ def test_embeddings_of_another_encoder_are_refused(
 
 
 def test_a_runs_folder_without_a_report_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="clocs report"):
+    with pytest.raises(SettingError, match="clocs reproduce report"):
         find_report(tmp_path)

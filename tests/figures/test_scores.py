@@ -12,7 +12,7 @@ import pytest
 from matplotlib.patches import Rectangle
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
-from clocs.cli.options import FIGURES
+from clocs.cli.described import FIGURES
 from clocs.errors import SettingError
 from clocs.figures import scores
 from clocs.figures.canvas import SUFFIXES, as_address, new_figure, save

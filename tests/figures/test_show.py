@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
+from click.testing import CliRunner
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import Rectangle
-from typer.testing import CliRunner
 
 import clocs
 from clocs import Checkpoint, Frames, FrameSpec, Store
-from clocs.cli.show import app
+from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.figures.canvas import save
 from clocs.figures.methods import first_frame, show_perturbations, show_similarity, show_views
@@ -48,9 +47,7 @@ def frames(small_store: Store) -> Frames:
 
 
 def run(*arguments: object, code: int = 0) -> str:
-    group = typer.Typer()
-    group.add_typer(app)
-    result = CliRunner().invoke(group, ["show", *map(str, arguments)])
+    result = CliRunner().invoke(root_command(), ["figure", *map(str, arguments)])
     assert result.exit_code == code, result.output
     return result.stdout
 
@@ -158,10 +155,10 @@ def test_every_command_writes_its_figure_and_says_where(
     assert drawn(png)
     png = tmp_path / "s.png"
     facts = json.loads(
-        run("similarity", path, "--checkpoint", folder, "--out", png, "--batch", 8, "--json")
+        run("similarity", path, "--checkpoint", folder, "--out", png, "--json")
     )
     leads = ["II", "V2", "aVL", "aVR"]
-    assert facts == {"file": str(png), "method": "cmsc", "batch": 8, "seed": 0, "leads": leads}
+    assert facts == {"file": str(png), "method": "cmsc", "seed": 0, "leads": leads}
     assert drawn(png)
 
 
@@ -170,21 +167,19 @@ def test_similarities_use_the_leads_of_the_encoder(small_store: Store, tmp_path:
     out = tmp_path / "one"
     clocs.pretrain(small_store, out=out, leads=["V1"], embedding_dim=16, settings=settings)
     png = tmp_path / "s.png"
-    given = ("--checkpoint", out, "--out", png, "--batch", 8, "--json")
+    given = ("--checkpoint", out, "--out", png, "--json")
     assert json.loads(run("similarity", small_store.path, *given))["leads"] == ["V1"]
 
 
 def test_a_command_refuses_what_it_cannot_draw(small_store: Store, tmp_path: Path) -> None:
-    group = typer.Typer()
-    group.add_typer(app)
     for arguments, words in (
         (["views", "--out", "views.jpg"], "ends in .png"),
         (["views", "--out", str(tmp_path / "v.png"), "--leads", "X9"], "no lead X9"),
         (["perturbations", "--out", str(tmp_path / "p.png"), "--perturb", "blur"], "choose from"),
         (["perturbations", "--out", str(tmp_path / "p.png"), "--recording", "nobody"], "nobody"),
     ):
-        command = ["show", arguments[0], str(small_store.path), *arguments[1:]]
-        error = CliRunner().invoke(group, command).exception
+        command = ["figure", arguments[0], str(small_store.path), *arguments[1:]]
+        error = CliRunner().invoke(root_command(), command).exception
         assert isinstance(error, SettingError)
         assert words in str(error)
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ import pytest
 
 import clocs
 from clocs import Store
-from clocs.cli.info import store_facts
+from clocs.cli.described import store_facts
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.frames.frames import Frames, join
 from clocs.frames.make import make_frames

@@ -89,7 +89,8 @@ def test_frames_of_an_earlier_version_get_a_sentence(small_frames: Frames, tmp_p
         facts = json.loads(file.metadata()["clocs.frames"])
     del facts["sha256"], facts["checksum"]
     path.write_bytes(save(arrays, {"clocs.frames": json.dumps(facts | {"format": 2})}))
-    with pytest.raises(StoreError, match=r"format 2, but .* format 3.*with `clocs frames`"):
+    words = r"format 2, but .* format 3.*with `clocs export --to frames`"
+    with pytest.raises(StoreError, match=words):
         Frames.load(path)
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from clocs import Checkpoint, Frames, Store
-from clocs.cli.tables.patients import retrieval_table
+from clocs.cli.tables import retrieval_table
 from clocs.errors import LeakError, SettingError
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.retrieval import (

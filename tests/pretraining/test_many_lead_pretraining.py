@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import typer
+from click.testing import CliRunner
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import clocs
 from clocs import Frames, Store
-from clocs.cli.pretrain import command
+from clocs.cli.main import root_command
 from clocs.encoders.make import ENCODERS
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
@@ -285,12 +284,17 @@ def test_stores_of_different_leads_are_learned_from_together(tmp_path: Path) -> 
 def test_the_command_line_takes_the_options_of_many_leads(
     small_store: Store, tmp_path: Path
 ) -> None:
-    app = typer.Typer()
-    app.command()(command())
     options = "--method cmsmlc --encoder tiny --embedding-dim 8 --leads V2,II,aVL --seconds 2"
     options += " --rate 50 --most-leads 2 --crops random --projection 4 --epochs 1"
-    given = [str(small_store.path), *options.split(), "--out", str(tmp_path / "run"), "--json"]
-    ran = CliRunner().invoke(app, given, catch_exceptions=False)
+    given = [
+        "pretrain",
+        str(small_store.path),
+        *options.split(),
+        "--out",
+        str(tmp_path / "run"),
+        "--json",
+    ]
+    ran = CliRunner().invoke(root_command(), given, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     card = load_checkpoint(tmp_path / "run").card
     assert card.encoder["leads"] == ["V2", "II", "aVL"] and card.frame == FrameSpec(2, 100)

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs
 from clocs import Store
-from clocs.cli import pretrain as command_module
+from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.pretraining import Method, methods
 from clocs.pretraining.methods import METHODS
@@ -77,12 +76,18 @@ def test_an_added_method_refuses_options_and_leads_as_any_other(
 def test_the_command_line_has_the_options_of_an_added_method(
     vicreg: Method, small_store: Store, tmp_path: Path
 ) -> None:
-    app = typer.Typer()
-    app.command()(command_module.command())
-    run = CliRunner().invoke
-    shown = " ".join(re.sub("[│╭╰─╮╯]", " ", run(app, ["--help"]).output).split())
-    assert "--variance FLOAT Weight of the variance term (vicreg; default 1.0)." in shown
-    given = [str(small_store.path), "--out", str(tmp_path / "run"), "--method", "vicreg", *QUICK]
+    app, run = root_command(), CliRunner().invoke
+    shown = " ".join(run(app, ["pretrain", "--help"]).output.split())
+    assert "--variance NUMBER Weight of the variance term. Default: 1." in shown
+    given = [
+        "pretrain",
+        str(small_store.path),
+        "--out",
+        str(tmp_path / "run"),
+        "--method",
+        "vicreg",
+        *QUICK,
+    ]
     done = run(app, [*given, "--covariance", "0.2", "--leads", "II,V2"])
     assert done.exit_code == 0, done.output
     assert (
@@ -107,9 +112,9 @@ def test_the_overview_lists_every_method() -> None:
 
 def test_the_options_of_all_methods_are_listed_without_torch() -> None:
     code = (
-        "import sys, typer\n"
-        "from clocs.cli.main import app\n"
-        "typer.main.get_command(app)\n"
+        "import sys\n"
+        "from clocs.cli.main import root_command\n"
+        "root_command()\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

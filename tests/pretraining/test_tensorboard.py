@@ -123,7 +123,8 @@ def test_the_command_writes_them_and_training_without_never_imports_it(
 ) -> None:
     code = (
         "import sys\n"
-        "from clocs.cli.main import app\n"
+        "from clocs.cli.main import root_command\n"
+        "app = root_command()\n"
         f"common = ['pretrain', {str(small_store.path)!r}, '--epochs', '1', '--json', '--out']\n"
         f"app([*common, {str(tmp_path / 'a')!r}], standalone_mode=False)\n"
         "assert not [name for name in sys.modules if name.startswith('tensorboard')]\n"

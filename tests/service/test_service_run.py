@@ -18,12 +18,12 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import clocs
 import unhurried
 from clocs import Checkpoint, Recording
-from clocs.cli.main import app as command_line
+from clocs.cli.main import root_command
 from clocs.errors import CheckpointError, SettingError
 from clocs.service.bodies import Limits, example_body
 from clocs.service.service import Result, Service, Task, open_models
@@ -105,7 +105,7 @@ def test_at_sigterm_every_request_that_reached_it_is_answered(files: list[str]) 
                 except OSError as error:
                     outcomes.append(type(error).__name__)
 
-    with process(files[0], "--no-token") as (running, facts):
+    with process(files[0], "--token", "none") as (running, facts):
         port = int(facts["url"].rpartition(":")[2])
         asking = [threading.Thread(target=client, args=(port,)) for _ in range(16)]
         for one in asking:
@@ -131,7 +131,7 @@ def test_health_is_answered_while_large_bodies_are_read(files: list[str]) -> Non
             while not stop.is_set():
                 statuses.append(own.post("/models/plain/embedding", content=body).status_code)
 
-    with process(files[0], "--no-token") as (_, facts):
+    with process(files[0], "--token", "none") as (_, facts):
         asking = [threading.Thread(target=client, args=(facts["url"],)) for _ in range(4)]
         for one in asking:
             one.start()
@@ -218,14 +218,14 @@ def test_a_full_queue_answers_429_and_recovers(files: list[str]) -> None:
 def test_the_command_refuses_bad_arguments_with_a_sentence(files: list[str]) -> None:
     for arguments, expected in (
         ([], "nothing to serve"),
-        ([*files, "--host", "0.0.0.0", "--no-token"], "`token`"),
+        ([*files, "--host", "0.0.0.0", "--token", "none"], "`token`"),
         ([*files, "--token", "short"], "16 to 128"),
         (["nowhere.safetensors"], "nowhere.safetensors does not exist"),
         ([files[0], files[0]], "two models are called plain"),
         ([f"a/b={files[0]}"], "no name for an address"),
         (["--index", files[0]], "is not an index"),
     ):
-        result = CliRunner().invoke(command_line, ["serve", *arguments])
+        result = CliRunner().invoke(root_command(), ["serve", *arguments])
         assert result.exit_code != 0
         assert expected in str(result.exception)
 

@@ -1,23 +1,28 @@
-"""Standard output and standard error, in plain characters where the terminal knows no others."""
+"""What a command prints: its answer, tables, and progress bars on standard error."""
 
 from __future__ import annotations
 
-import codecs
+import inspect
 import json
 import sys
-import unicodedata
-from collections.abc import Iterator
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from clocs.errors import STEERING, printable
+from clocs.cli.messages import plain, silent
 
-_PLAIN = str.maketrans(
-    {"…": "...", "×": "x", "±": "+/-", "–": "-", "−": "-", "→": "->", "τ": "tau", "²": "^2"}
-)
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from clocs.training.loop import Epoch
+
+_WIDE = 100  # columns from which on there is room for the speed
 
 
 class PlainConsole(Console):
@@ -41,52 +46,127 @@ class PlainConsole(Console):
             yield one if shown is one.text else one._replace(text=shown)
 
 
-out = PlainConsole()
-err = PlainConsole(stderr=True)
+@dataclass(frozen=True)
+class Call:
+    """The call of a command's Python function.
+
+    Attributes:
+        command: The command.
+        function: What it calls.
+        given: The parameters that were typed, by name.
+        as_json: Whether JSON is wanted.
+    """
+
+    command: click.Command
+    function: Callable[..., Any]
+    given: dict[str, Any]
+    as_json: bool
+
+    def __call__(self, **more: Any) -> Any:
+        """Call the function with what was typed and these further parameters."""
+        keywords = self.given | more
+        before: list[Any] = []
+        for name, one in inspect.signature(self.function).parameters.items():
+            if one.kind is one.VAR_POSITIONAL:
+                firsts = [keywords.pop(first) for first in before if first in keywords]
+                return self.function(*firsts, *keywords.pop(name, ()), **keywords)
+            before.append(name)
+        return self.function(**keywords)
 
 
-def plain(text: str, encoding: str) -> str:
-    """The text as a terminal with this encoding can show it, and nothing but show it."""
-    text = printable(text, lines=True)
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.encode(encoding, "clocs-plain").decode(encoding)
-    return text
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints.
+
+    Attributes:
+        facts: For JSON.
+        shown: For a person, one after the other.
+        problems: Names and reasons of recordings that could not be used, for standard error.
+        code: The exit code.
+    """
+
+    facts: Any
+    shown: Sequence[Any] = ()
+    problems: Sequence[tuple[str, str]] = field(default=())
+    code: int = 0
 
 
-def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """For `codecs`: plain spellings, letters without accents, odd file names byte by byte."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    found = []
-    for character in error.object[error.start : error.end]:
-        if "\udc80" <= character <= "\udcff":  # a byte of a file name that is not UTF-8
-            found.append(f"\\x{ord(character) - 0xDC00:02x}")
-            continue
-        simple = unicodedata.normalize("NFKD", character.translate(_PLAIN))
-        found.append(simple.encode("ascii", "ignore").decode() or "?")
-    return "".join(found), error.end
+out = PlainConsole(quiet=silent())
+err = PlainConsole(stderr=True, quiet=silent())
 
 
-codecs.register_error("clocs-plain", _replacement)
+def say_now(facts: dict[str, Any]) -> None:
+    """One line of JSON, flushed, because its reader is waiting."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
-def accept_all_characters() -> None:
-    """Let both streams replace what they cannot encode, whoever writes to them."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="clocs-plain")
+@contextmanager
+def bar(title: str, unit: str, console: Console | None = None) -> Iterator[Callable[..., None]]:
+    """A progress bar on standard error, fed with (done, total), and a title where that changes.
+
+    Where standard error is no terminal, other titles are printed, each once.
+    """
+    console = console or err
+    if not console.is_terminal:
+        said = {title}
+
+        def line(done: int, total: int, title: str = title) -> None:
+            if title not in said:
+                said.add(title)
+                console.print(f"{title} …")
+
+        yield line
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    titled = TextColumn("{task.description}", markup=False)
+    parts = (titled, BarColumn(None), MofNCompleteColumn(), unit)
+    with Progress(*parts, TimeRemainingColumn(), console=console, expand=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total, title=title: progress.update(
+            task, completed=done, total=total, description=title
+        )
 
 
-def print_json(value: Any, stream: TextIO | None = None) -> None:
-    """JSON alone to standard output, with escapes where the encoding needs them."""
-    stream = stream or sys.stdout
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    if not text.replace("\n", "").isprintable():
-        text = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    try:
-        text.encode(stream.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(value, indent=2, allow_nan=False)
-    stream.write(text + "\n")
+class TrainingBar:
+    """Shows a training: loss, instances per second, and the time left if no seed stops early."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task, self._epochs = progress, task, 0
+
+    def step(self, step: int, steps: int) -> None:
+        self._progress.update(self._task, completed=self._epochs + step / steps)
+
+    def epoch(self, epoch: Epoch) -> None:
+        self._epochs = epoch.number
+        losses = [v for v, live in zip(epoch.validation["loss"], epoch.live, strict=True) if live]
+        words = f"loss {sum(losses) / max(len(losses), 1):.3f}"
+        if self._progress.console.width >= _WIDE:
+            words += f"  {epoch.instances / epoch.seconds:,.0f} instances/s"
+        self._progress.update(self._task, completed=epoch.number, words=words)
+
+
+@contextmanager
+def training(
+    title: str, epochs: int | None, console: Console | None = None
+) -> Iterator[TrainingBar]:
+    """A progress bar over epochs, by default as many as `Settings` has."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from clocs.training import Settings
+
+    console = console or err
+    words = "epoch {task.completed:.0f}/{task.total:.0f} {task.fields[words]}"
+    titled = TextColumn("{task.description}", markup=False)
+    columns = (titled, BarColumn(None), words, TimeRemainingColumn())
+    shown = console.is_terminal
+    total = epochs or Settings.epochs
+    with Progress(*columns, console=console, expand=True, disable=not shown) as progress:
+        yield TrainingBar(progress, progress.add_task(title, total=total, words=""))

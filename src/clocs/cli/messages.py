@@ -1,22 +1,25 @@
-"""Errors, warnings and interruptions in one sentence, in the words of the command line."""
+"""Errors, warnings and interruptions in one sentence, in the words of the command line.
+
+Nothing here imports rich: an answer to a mistyped word must not wait for it.
+"""
 
 from __future__ import annotations
 
+import codecs
 import errno
+import json
 import os
 import re
 import shlex
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
-from rich.text import Text
 
-from clocs.cli.console import err
-from clocs.errors import ClocsError, ClocsWarning, printable
-from clocs.files import file_error
+from clocs.errors import STEERING, ClocsError, ClocsWarning, printable
 
 INTERRUPTED = 130
 _AFTER_INTERRUPTION = {
@@ -26,34 +29,28 @@ _AFTER_INTERRUPTION = {
     ),
     # These write several files, each whole or not at all.
     **dict.fromkeys(
-        ("evaluate", "report", "frames", "index"),
+        ("evaluate", "export", "index"),
         "the output may be incomplete; run the same command again for all of it",
     ),
 }
 _NOTHING = "nothing was written; run the same command again to start over"
 _PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
+_PLAIN = str.maketrans(
+    {"…": "...", "×": "x", "±": "+/-", "–": "-", "−": "-", "→": "->", "τ": "tau", "²": "^2"}
+)
+_COLORS = {"red": "\x1b[31m", "yellow": "\x1b[33m"}
 
 
-def running_command(root: click.Command, arguments: list[str]) -> click.Command:
-    """The command that these arguments call."""
-    command = root
-    for word in arguments:
-        if not isinstance(command, click.Group):
-            break
-        command = command.commands.get(word, command)
-    return command
-
-
-def in_options(message: str, command: click.Command) -> str:
+def in_options(message: str, command: click.Command | None) -> str:
     """A message such as "give another folder as `out`" with this command's options spelled out."""
     spelled: dict[str, tuple[str, bool]] = {}  # name -> how to type it, and whether it is a flag
-    for parameter in command.params:
+    for parameter in command.params if command else ():
         if isinstance(parameter, click.Option):
             option = max(parameter.opts, key=len)
             names = {str(parameter.name), option.lstrip("-").replace("-", "_")}
             spelled |= dict.fromkeys(names, (option, parameter.is_flag))
         else:
-            typed = parameter.human_readable_name.strip("[].").upper()
+            typed = str(parameter.metavar).strip("[].").upper()
             spelled[str(parameter.name)] = (typed, False)
 
     def replaced(found: re.Match[str]) -> str:
@@ -78,18 +75,16 @@ def in_one_sentence(command: click.Command) -> Iterator[None]:
         yield
     except ClocsError as error:
         if _is_the_one_to_say_why():
-            _say("red", in_options(str(error), command))
+            say("red", in_options(str(error), command), always=True)
         sys.exit(1)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         sys.exit(1)
     except OSError as error:
-        _say("red", _about_file(error))
+        say("red", _about_file(error))
         sys.exit(1)
-    except (SystemExit, KeyboardInterrupt) as stop:  # typer turns a Ctrl-C into the former
-        if isinstance(stop, KeyboardInterrupt) or stop.code == INTERRUPTED:
-            err.print(f"clocs: interrupted; {_after_interruption(str(command.name))}", markup=False)
-            sys.exit(INTERRUPTED)
-        raise
+    except KeyboardInterrupt:
+        say("", f"interrupted; {_after_interruption(str(command.name))}")
+        sys.exit(INTERRUPTED)
 
 
 def _is_the_one_to_say_why() -> bool:
@@ -98,9 +93,7 @@ def _is_the_one_to_say_why() -> bool:
         return True
     from clocs.training.ranks import may_say_why
 
-    says = may_say_why()
-    err.quiet = err.quiet and not says
-    return says
+    return may_say_why()
 
 
 def _after_interruption(command: str) -> str:
@@ -113,6 +106,8 @@ def _after_interruption(command: str) -> str:
 
 def _about_file(error: OSError) -> str:
     """A full disk, a missing permission or a missing file, each in its own sentence."""
+    from clocs.files import file_error
+
     full = error.errno == errno.ENOSPC
     if error.filename is None:
         return str(file_error(error, "the output", doing="written")) if full else str(error)
@@ -131,18 +126,74 @@ def show_warning(
 ) -> None:
     """Print our own warnings in one sentence, others with their origin; see `warnings`."""
     if issubclass(category, ClocsWarning):
-        _say("yellow", in_options(str(message), command))
+        say("yellow", in_options(str(message), command))
     else:
-        _say("yellow", f"{filename}:{lineno}: {category.__name__}: {message}")
+        say("yellow", f"{filename}:{lineno}: {category.__name__}: {message}")
 
 
-def print_problems(problems: Iterable[tuple[str, str]]) -> None:
+def print_problems(problems: Iterable[tuple[str, str]], command: click.Command) -> None:
     """What is wrong with some recordings: name and reason of each."""
-    command = click.get_current_context().command
     for name, reason in problems:
         line = reason if reason.startswith(name) else f"{name}: {reason}"
-        _say("yellow", in_options(line, command))
+        say("yellow", in_options(line, command))
 
 
-def _say(color: str, words: str) -> None:
-    err.print(Text.assemble(("clocs:", color), " ", printable(words)))
+def silent() -> bool:
+    """Whether this is not the first of several processes of one training, which alone speaks."""
+    return os.environ.get("RANK", "0") != "0"
+
+
+def say(color: str, words: str, *, always: bool = False) -> None:
+    """One sentence to standard error."""
+    if silent() and not always:
+        return
+    colored = _COLORS.get(color) if sys.stderr.isatty() and "NO_COLOR" not in os.environ else None
+    name = f"{colored}clocs:\x1b[0m" if colored else "clocs:"
+    sys.stderr.write(f"{name} {printable(words)}\n")
+
+
+def plain(text: str, encoding: str) -> str:
+    """The text as a terminal with this encoding can show it, and nothing but show it."""
+    text = printable(text, lines=True)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.encode(encoding, "clocs-plain").decode(encoding)
+    return text
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    """For `codecs`: plain spellings, letters without accents, odd file names byte by byte."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = []
+    for character in error.object[error.start : error.end]:
+        if "\udc80" <= character <= "\udcff":  # a byte of a file name that is not UTF-8
+            found.append(f"\\x{ord(character) - 0xDC00:02x}")
+            continue
+        simple = unicodedata.normalize("NFKD", character.translate(_PLAIN))
+        found.append(simple.encode("ascii", "ignore").decode() or "?")
+    return "".join(found), error.end
+
+
+codecs.register_error("clocs-plain", _replacement)
+
+
+def accept_all_characters() -> None:
+    """Let both streams replace what they cannot encode."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="clocs-plain")
+
+
+def print_json(value: Any, stream: TextIO | None = None) -> None:
+    """JSON alone to standard output, with escapes where the encoding needs them."""
+    stream = stream or sys.stdout
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if not text.replace("\n", "").isprintable():
+        text = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=2, allow_nan=False)
+    stream.write(text + "\n")

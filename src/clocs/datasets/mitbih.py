@@ -56,7 +56,7 @@ class MITBIH(PublishedDataset):
 
     label_set: str = base.option(
         "rhythm",
-        f"Labels: rhythm ({len(RHYTHMS)}), or beats ({len(BEATS)} classes of AAMI)",
+        "Labels of mitbih: rhythm, or beats (classes of AAMI)",
         choices=tuple(_LABEL_SETS),
     )
 

@@ -187,11 +187,11 @@ class PhysioNet2021(PublishedDataset):
 
     label_set: str = base.option(
         "scored",
-        f"Labels: the {len(SCORED)} classes that the challenge scored, or all {len(CLASSES)}",
+        "Labels of physionet2021: the classes that the challenge scored, or all",
         choices=tuple(_LABEL_SETS),
     )
     databases: tuple[str, ...] | None = base.option(
-        None, f"Databases to read, of {', '.join(DATABASES)}; all by default", kind=tuple
+        None, "Databases of physionet2021 to read (docs/datasets.md); all by default", kind=tuple
     )
 
     name = "physionet2021"

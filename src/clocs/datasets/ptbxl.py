@@ -44,11 +44,11 @@ class PTBXL(PublishedDataset):
     """
 
     rate: float = base.option(
-        500.0, "Sampling rate in Hz of the files to read: 500 or 100", minimum=1
+        500.0, "Rate of the files of ptbxl to read, 500 or 100", minimum=1
     )
     label_set: str = base.option(
         "superclass",
-        "Labels: " + ", ".join(f"{name} ({len(of)})" for name, of in LABEL_SETS.items()),
+        "Labels of ptbxl (docs/datasets.md)",
         choices=tuple(LABEL_SETS),
     )
     likelihood: float = base.option(

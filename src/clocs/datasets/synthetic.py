@@ -168,7 +168,7 @@ class Synthetic(DatasetDefaults):
     recordings: int = option(2, "Recordings per simulated patient", minimum=1)
     seconds: float = option(10.0, "Seconds of a simulated recording", minimum=1, maximum=86_400)
     rate: float = option(
-        500.0, "Sampling rate of the simulation in Hz", minimum=100, maximum=10_000
+        500.0, "Rate of the simulation in Hz", minimum=100, maximum=10_000
     )
 
     def list(self) -> Listing:

@@ -57,7 +57,8 @@ def evaluate(
     """Score the seeds of one method on a labeled store.
 
     Args:
-        checkpoint: One, several of one method, a file, or a folder (all its seeds).
+        checkpoint: For each method a file, or a folder (all its seeds); or one classifier, made by
+            `clocs finetune`.
         store: Labeled recordings. They are cut into the store's frames, and for encoders of many
             leads into those of the encoder.
         protocol: 'linear', 'linear-converged', 'attentive', 'finetune' or 'knn'.
@@ -68,15 +69,16 @@ def evaluate(
         per: What is scored: each 'row', a frame of a lead as in the paper, or each 'recording', of
             whose frames and leads the embeddings, or the logits of a head or an encoder that is
             trained, are averaged. Rows by default, and recordings for encoders of many leads.
-        seconds: Of frames, where they should not be as long as those that the encoder learned on;
-            for encoders that pool over time.
+        seconds: Seconds of a frame, where not those that the encoder learned on; for encoders that
+            pool over time, and for the search.
         test_leads: Those that validation and test see; the classifier learns from all.
         noise: Added to the test part: its kind and signal to noise in dB, such as 'muscle:6'; see
             `clocs.evaluation.noise.KINDS`.
         conditions: Further tests without training anew: (name, leads or None, noise or None) each.
         class_weights: Whether rare classes count as much as common ones.
-        leads: By name; those that the encoder was trained on where None. A store that lacks some
-            is evaluated on the others, and one that lacks all on its own leads, with a warning.
+        leads: Leads by name; those that the encoder was trained on by default. A store that lacks
+            some is evaluated on the others, and one that lacks all on its own leads, with a
+            warning.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.Settings`, with their defaults.
         optimizer, weight_decay, schedule, warm_up, average: The optimizer; described there.
@@ -92,7 +94,7 @@ def evaluate(
         baselines: Whether untrained encoders are scored too, where the protocol has them. They see
             all frames as well; the scores of the others do not depend on them.
         resamples: Bootstrap resamples of seeds and patients; 0 for no intervals.
-        device: 'cpu', 'cuda' …; the best available by default.
+        device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
         on_epoch: Called after each epoch.
         options: The protocol's own, such as `k` of 'knn' or `encoder_lr` of 'finetune'.
     """

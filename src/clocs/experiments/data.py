@@ -1,8 +1,8 @@
 """The experiments' data: frames of each dataset, from its store or from saved Frames files.
 
 A machine without polars needs `NAME-frame.safetensors` and, where segments have another length,
-`NAME-pair.safetensors` (`clocs frames` writes them); one file works for every split and every
-choice of its leads. Small simulated datasets stand in for the paper's four, to try the whole grid
+`NAME-pair.safetensors` (`clocs export --to frames` writes them); one file works for every split and
+every choice of its leads. Small simulated datasets stand in for the paper's four, to try the grid
 in seconds: twelve leads where the real dataset has twelve, one where it has one.
 """
 
@@ -134,7 +134,8 @@ def open_library(folder: Path) -> Library:
     if not sources:
         raise SettingError(
             f"{folder} holds neither stores (chapman, physionet2020, …) nor saved frames "
-            "(chapman-frame.safetensors, …); make them with `clocs prepare` or `clocs frames`"
+            "(chapman-frame.safetensors, …); make them with `clocs prepare` or "
+            "`clocs export --to frames`"
         )
     return Library(sources)
 
@@ -164,7 +165,7 @@ def _from_files(path: Path) -> FramesSource:
     if has_pairs and Frames.facts(pair_path)["content"] != facts["content"]:
         raise SettingError(
             f"{pair_path.name} and {path.name} come from different stores; write both again with "
-            "`clocs frames`"
+            "`clocs export --to frames`"
         )
 
     def load(pair: bool, leads: tuple[str, ...]) -> Frames:

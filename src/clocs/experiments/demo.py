@@ -57,8 +57,8 @@ class Demo:
             return "clocs explore"
         encoders = encoder_folder(self.folder, self.patients, "cmsc")
         store = store_folder(self.folder, self.patients)
-        places = (shlex.quote(str(place)) for place in (encoders, store))
-        return "clocs explore --checkpoint {} --store {}".format(*places)
+        places = (shlex.quote(str(place)) for place in (store, encoders))
+        return "clocs explore {} --checkpoint {}".format(*places)
 
     def json(self) -> dict[str, Any]:
         return {

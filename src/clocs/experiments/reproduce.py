@@ -42,14 +42,14 @@ def reproduce(
     """Run tables and figures of the paper, as far as they are not done.
 
     Args:
-        names: 'table-1', 'table-2', … or 'all'; see `clocs.experiments.grid.NAMES`.
+        names: What to run: table-1, table-2, … or all.
         out: The folder for the runs.
         stores: The folder of stores (or saved frames), named by dataset.
-        dataset: 'synthetic' for small simulated datasets instead of stores.
-        seeds: How many; five by default, as in the paper.
+        dataset: Dataset in place of stores: synthetic, small and simulated.
+        seeds: How many seeds; five by default, as in the paper.
         only: Filters such as 'cmsc' or 'downstream=cardiology'; a cell must pass all of them.
         known: Folders of runs or reports, whose results are not computed again.
-        device: 'cpu', 'cuda' …; the best available by default.
+        device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
         seconds: Time limit: no new work begins after it, and the next call resumes.
         parallel: Worker threads; on a GPU each has its own stream, because the small kernels of
             one fleet leave room for another's. On a cluster, how many tasks share one GPU.

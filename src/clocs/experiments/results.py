@@ -37,7 +37,7 @@ TWELVE = ", twelve leads"  # in the names of facts of a second store of a datase
 _MAX_BYTES = 2**30  # of unpacked runs
 _SHOWN = 3  # names in a message
 _DRAWS = ArrayFile(
-    "a file of draws", key="clocs", format=1, remedy="write it again with `clocs report`"
+    "a file of draws", key="clocs", format=1, remedy="write it again with `clocs reproduce report`"
 )
 _HEAD = struct.Struct("<II")  # vectors, and values in each
 _SCALE = struct.Struct("<dd")  # the lowest value, and one step
@@ -220,7 +220,7 @@ def _read_report(folder: Path) -> Results:
     ) as error:  # fmt: skip
         raise SettingError(
             f"{folder} holds no results that can be read ({error!r}); "
-            "write them again with `clocs report`"
+            "write them again with `clocs reproduce report`"
         ) from error
 
 

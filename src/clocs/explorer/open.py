@@ -109,7 +109,7 @@ def _beside(stores: Mapping[str, Store], embeddings: Path | None) -> Path:
 
 
 def find_report(runs: Path) -> Path | None:
-    """The page that `clocs report` wrote into a folder of runs; None where it holds trainings."""
+    """The page of a report in a folder of runs; None where it holds trainings."""
     if runs.is_file() and runs.suffix == ".html":
         return runs
     for name in ("report/index.html", "index.html"):  # in a folder of runs, or a report's own
@@ -118,7 +118,8 @@ def find_report(runs: Path) -> Path | None:
     if run_folders(runs):
         return None
     raise SettingError(
-        f"{runs} contains neither a training nor a report; create one with `clocs report {runs}`"
+        f"{runs} contains neither a training nor a report; create one with "
+        f"`clocs reproduce report --out {runs}`"
     )
 
 

@@ -35,7 +35,7 @@ FILE = ArrayFile(
     "a readable Frames file",
     key="clocs.frames",
     format=3,
-    remedy="make it again from its store with `clocs frames`",
+    remedy="make it again from its store with `clocs export --to frames`",
 )
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets

@@ -87,25 +87,26 @@ def finetune(
 
     Args:
         checkpoint: An encoder, several of one method, a file, or a folder (all its seeds).
-        store: Labeled recordings.
+        store: A store of labeled recordings.
         out: The file to write, ….safetensors; nothing is written where None. An interrupted
             training is kept beside it, in a folder that ends in '.training'.
         head: 'linear' leaves the encoder as it is and solves a linear layer on top (the protocol
             'linear-converged'); 'whole' trains both together (the protocol 'finetune').
         seeds: Train this many: the first of a folder, or as many from one encoder, which differ in
             the start of the layer and the order of batches. All that were given by default.
-        members: Of several seeds, keep the 'best' by its AUC on validation patients, or all of
-            them as an 'ensemble', whose logits are averaged.
+        members: What to keep of several seeds: the 'best' by its AUC on validation patients, or all
+            of them as an 'ensemble', whose logits are averaged.
         class_weights: Whether rare classes count as much as common ones.
         fraction: The labeled fraction of the training part.
         by: Whether `fraction` and `labels` count recordings or patients.
         labels: The number of labeled recordings, or of patients, instead of `fraction`.
-        leads: As for `clocs.evaluate`.
+        leads: Leads by name; those that the encoder was trained on by default.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.Settings`, with their defaults.
         optimizer, weight_decay, schedule, warm_up, average: The optimizer; described there.
         settings: All of these as one object, in place of them.
-        split: As for `clocs.evaluate`, like the next three.
+        split: Whether the 'hash' of patients or official 'folds' decide who is trained and tested
+            on; the folds by default where the store has some.
         test_folds: The folds to test on.
         validation_folds: The folds to validate on.
         split_seed: Random seed for the patient split.
@@ -115,7 +116,7 @@ def finetune(
         resamples: Bootstrap resamples of patients for the intervals in the card.
         resume: Continue an interrupted training.
         save_every: Seconds between two saves of what `resume` needs.
-        device: 'cpu', 'cuda' …; the best available by default.
+        device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
         on_epoch: Called after each epoch.
         options: The protocol's own, such as `encoder_lr` of 'whole' or `strongest_l2` of 'linear'.
 

@@ -51,22 +51,26 @@ def predict(
     """Predict the labels of recordings, and abstain where the classifier cannot know.
 
     Args:
-        model: A classifier, or its file.
+        model: A classifier made by `clocs finetune`, or the name of a shipped one.
         sources: Stores; or recordings' files of any format, folders and zips. All are resampled,
             cut and normalized as the classifier's card says.
-        out: A file to write, .parquet or .csv.
+        out: Table to write, .parquet or .csv.
         over_time: Seconds of the stretches that long recordings are predicted in, in whole frames;
             0 for a single frame each. Without it, one prediction for the whole recording.
         leads: Leads by name; those that the classifier was trained on by default. A recording is
             predicted from those of them that it has.
         split: Only this part of stores: 'train', 'validation' or 'test'.
         split_seed: Random seed for the patient split.
-        rate: Sampling rate in Hz of files that do not give it; see `clocs.read`.
+        rate: Sampling rate in Hz of files that do not give it.
         unit: Unit of the samples of such files, such as 'mV'.
-        lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
-        patients: The patient of each file, as for `clocs.embed`.
+        lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
+            mapping.
+        patients: Patients of the files: a CSV or parquet table with the columns file and patient;
+            in Python also a mapping. Without it, each file counts as one patient. Files are matched
+            by path or by name, with or without their suffix.
         follow_links: Read also what links in folders lead to outside of them.
-        cohort: Only these patients of stores, as for `clocs.embed`.
+        cohort: Only these patients of stores: a CSV table with a column patient, or one ID per
+            line; in Python also IDs (or 'dataset:ID'). The explorer saves such files.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), source by source.
 

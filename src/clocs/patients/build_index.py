@@ -58,16 +58,17 @@ def index(
     other, and with files.
 
     Args:
-        checkpoint: A checkpoint, its file, or a folder (then its first seed).
-        stores: Prepared recordings.
+        checkpoint: A checkpoint, its file, a folder (then its first seed), or a name (`clocs
+            models`).
+        stores: Stores made by `clocs prepare`.
         out: Folder of the index.
         add: Add to an existing index.
         replace: Replace patients that are in the index already, with all their recordings.
-        kind: 'auto', 'exact', 'hnsw', 'ivf' or 'ivfpq'; for a new index.
+        kind: How to search a new index; auto is exact up to a million vectors.
         frame: Seconds of a frame; the checkpoint's, or that of the index added to, by default.
         leads: Leads by name; those that the encoder was trained on, or those of the index added
             to, by default.
-        cohort: Only these patients; see `clocs.embed`.
+        cohort: Only these patients: a CSV table with a column patient, or one ID per line.
         split_seed: Random seed for the patient split.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.

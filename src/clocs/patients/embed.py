@@ -64,27 +64,29 @@ def embed(
     """Embed stores or files: deterministic, in evaluation mode, without all signals in memory.
 
     Args:
-        checkpoint: A checkpoint, its file, or a folder (then its first seed).
+        checkpoint: A checkpoint, its file, a folder (then its first seed), or a name (`clocs
+            models`).
         sources: Stores, which are cut into their own frames (for encoders of many leads, into the
             encoder's); or recordings' files of any format, folders and zips, cut into the
-            checkpoint's frame. A file that cannot be
-            embedded is listed in `problems` and does not stop the others.
+            checkpoint's frame. A file that cannot be embedded is listed as a problem and does not
+            stop the others.
         level: What a vector represents: 'frame' (in one lead, or in all leads where the encoder
             sees many at once), 'recording' or 'patient'.
         leads: Leads by name; those that the encoder was trained on by default.
         split: Only this part of stores: 'train', 'validation' or 'test'.
         split_seed: Random seed for the patient split.
         frame: Seconds of a frame, for all sources: vectors of different frames are not comparable.
-        rate: Sampling rate in Hz of files that do not give it; see `clocs.read`.
+        rate: Sampling rate in Hz of files that do not give it.
         unit: Unit of the samples of such files, such as 'mV'; guessed from their size by default,
             with a notice.
-        lead_names: Standard leads by the unusual names that files give them: `{"ECG1": "II"}`.
-        patients: The patient of each file, as a mapping or as a CSV or parquet table with the
-            columns `file` and `patient`; without it, each file counts as one patient. Files are
-            matched by path or by name, with or without their suffix.
+        lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
+            mapping.
+        patients: Patients of the files: a CSV or parquet table with the columns file and patient;
+            in Python also a mapping. Without it, each file counts as one patient. Files are matched
+            by path or by name, with or without their suffix.
         follow_links: Read also what links in folders lead to outside of them.
-        cohort: Only these patients of stores: IDs (or 'dataset:ID'), or a file of them, a CSV table
-            with a column `patient` or one ID per line; the explorer saves such files.
+        cohort: Only these patients of stores: a CSV table with a column patient, or one ID per
+            line; in Python also IDs (or 'dataset:ID'). The explorer saves such files.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """

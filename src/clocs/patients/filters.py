@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -16,15 +17,25 @@ from clocs.patients.cohort import Cohort
 
 @dataclass(frozen=True)
 class Where:
-    """All given conditions must hold; an unknown age or sex does not pass."""
+    """All given conditions must hold; an unknown age or sex does not pass.
 
-    label: str | None = None  # one of the row's labels
-    min_age: float | None = None  # years, inclusive
+    Attributes:
+        label: Return only those with this label.
+        min_age: Lowest age in years; unknown ages do not pass.
+        max_age: Highest age in years; unknown ages do not pass.
+        sex: Return only this sex, male or female; unknown does not pass.
+        dataset: Return only those of this dataset.
+        split: Return only this part: 'train', 'validation' or 'test'.
+        cohort: Return only its patients.
+    """
+
+    label: str | None = None
+    min_age: float | None = None
     max_age: float | None = None
-    sex: str | None = None  # 'male' or 'female'
+    sex: Literal["female", "male"] | None = None
     dataset: str | None = None
-    split: str | None = None  # 'train', 'validation' or 'test'
-    cohort: Cohort | None = None  # only its patients
+    split: str | None = None
+    cohort: Cohort | None = None
 
     def __post_init__(self) -> None:
         for name, choices in (("sex", ("male", "female")), ("split", PARTS)):

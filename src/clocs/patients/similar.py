@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
 
@@ -14,7 +15,6 @@ from clocs.patients.embeddings import Embeddings
 from clocs.patients.filters import Where
 from clocs.patients.index import PatientIndex, expect_same_leads
 from clocs.patients.index_folder import index_encoder, open_index
-from clocs.patients.rows import Level
 
 
 def similar(
@@ -23,7 +23,7 @@ def similar(
     patient: str | None = None,
     file: Path | str | None = None,
     k: int = 10,
-    level: Level = "patient",
+    level: Literal["patient", "recording"] = "patient",
     where: Where | None = None,
     leads: Sequence[str] | None = None,
     rate: float | None = None,
@@ -33,16 +33,16 @@ def similar(
     """The most similar patients or recordings of an index, nearest first, without the query itself.
 
     Args:
-        index: Folder made by `index`.
+        index: Folder made by `clocs index`.
         patient: The query: an ID in the index, or 'dataset:ID'.
-        file: Or a recording's file, embedded by the index's own encoder.
+        file: Or a recording's file, of any format, embedded by the index's own encoder.
         k: Number of neighbours.
-        level: 'patient' or 'recording'.
+        level: Whether to return patients or recordings.
         where: Which patients may be returned.
         leads: Leads of the file to use; the index's by default, and no others can be compared.
-        rate: Sampling rate in Hz of a file that does not give it; see `clocs.read`.
+        rate: Sampling rate in Hz of a file that does not give it.
         unit: Unit of the samples of such a file, such as 'mV'; µV by default.
-        lead_names: Standard leads by the unusual names that the file gives them.
+        lead_names: Leads of the file by its unusual names, such as ECG1=II,ch2=V5.
     """
     if (patient is None) == (file is None):
         raise SettingError("the query is a patient or a file; give one of `patient` and `file`")

@@ -96,22 +96,23 @@ def pretrain(
 
     Args:
         store: What to learn from; several are learned from together, with the first one's frame.
-        method: One of `clocs.pretraining.methods.METHODS`.
+        method: How to learn: cmsc, cmlc or cmsmlc (the paper's), simclr, byol, mtssl, supervised,
+            or untrained random and random-bn.
         out: Folder for the checkpoints.
-        seeds: How many (seeds 0…N−1), or which.
-        leads: By name; II, V2, aVL, aVR where present, else all. An encoder of many leads sees
+        seeds: How many seeds, from 0, all trained at once; in Python also which.
+        leads: Leads to use; II, V2, aVL, aVR where present, else all. An encoder of many leads sees
             these at once, in this order, the twelve standard leads by default; stores may lack some
             of them.
         embedding_dim: Dimension of the embeddings; by default the encoder's own, such as 128.
-        encoder: One of `clocs.encoders.make.ENCODERS`.
+        encoder: Network: cnn (the paper's), resnet, or multilead, which sees many leads at once.
         dropout: Probability; by default the encoder's own: 0.1, and 0 of many leads.
         perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'.
         instances_per_patient: The most instances that one patient contributes to an epoch; they are
             drawn anew for each.
-        precision: Of activations: 'float32' or 'bfloat16'.
+        precision: Number format of activations; weights stay float32.
         batch_norm: Whether batch norm sees all views of a batch at once ('batch') or each by
             itself ('view').
-        normalization: Of frames: 'min-max' to 0 … 1, or 'none' to leave them in mV.
+        normalization: Scale each frame to 0 … 1 (min-max), or leave it in mV (none).
         init: Encoders to start from: a checkpoint for all seeds, or a folder with one per seed.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.Settings`, with their defaults.
@@ -126,11 +127,11 @@ def pretrain(
         frame: A frame other than the dataset's own; without filters, it has those of the store.
         seconds: Duration of a frame; the store's by default, 5 for encoders of many leads.
         rate: Samples per second of a frame; the store's by default, 100 for encoders of many leads.
-        device: 'cpu', 'cuda' …; the best available by default.
+        device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
         resume: Continue an interrupted run in `out`.
-        tensorboard: Also write event files to `out/tensorboard`.
+        tensorboard: Also write event files for TensorBoard, to tensorboard in `out`.
         recording_hashes: Whether checkpoints list hashes of the recordings they have seen, by which
-            `clocs.evaluate` finds copies of them in other datasets.
+            `clocs evaluate` finds copies of them in other datasets.
         save_every: Seconds between two saves of the state to resume from; 5 by default.
         on_step: Called with the number of steps done and the steps per epoch.
         on_epoch: Called after each epoch.

@@ -40,7 +40,7 @@ def serve(
     Args:
         models: Encoders and classifiers: files, folders (then their first seed), or NAME=PATH for
             another name than the file's or folder's.
-        index: Folder made by `clocs.index`, whose patients are searched for neighbors.
+        index: Folder made by `clocs index`, whose patients are searched for neighbors.
         host: Address to listen on.
         port: Port to listen on; 0 picks a free one.
         token: Secret that clients must send; 'new' generates one. None for no token, which is

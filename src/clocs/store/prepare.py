@@ -64,10 +64,11 @@ def prepare(
     list with their reason.
 
     Args:
-        name: A named dataset, 'chapman', 'synthetic', 'folder' …; or a dataset of your own, an
-            object (docs/own-datasets.md).
-        source: A folder or the zip as downloaded, or its address, such as 's3://bucket/folder'
-            (docs/archives.md); None for 'synthetic'.
+        name: Name of the dataset: cardiology, chapman, folder (your own files), mitbih,
+            physionet2017, physionet2020, physionet2021, ptbxl or synthetic. In Python also a
+            dataset of your own, an object (docs/own-datasets.md).
+        source: Folder or zip as downloaded, or its address, such as 's3://bucket/folder'
+            (docs/archives.md); none for synthetic.
         out: The store's folder, made where it does not exist.
         workers: Number of reading processes; by default one per core, at most 16.
         shards: Make as many stores, each with its share of the patients, that are joined and open

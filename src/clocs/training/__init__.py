@@ -24,17 +24,18 @@ class Settings:
     """How long, how fast and with which optimizer; the paper's values by default.
 
     Attributes:
-        epochs: At most this many.
+        epochs: Most epochs to train.
         patience: Epochs without a lower validation loss before a seed stops.
-        batch_size: Instances per step; the paper's for the dataset where functions choose it.
+        batch_size: Instances per step; by default the paper's number for the dataset.
         lr: Learning rate; with a schedule or a warm-up, the highest.
-        keep: 'best', the weights of the lowest validation loss, or 'last', those after all
-            `epochs`, without early stopping.
-        optimizer: 'adam', the paper's, or 'adamw', with weight decay.
-        weight_decay: Of AdamW; biases and scales of norms do not decay. 0.01 by default.
-        schedule: Of the learning rate, after the warm-up: 'constant', or 'cosine', which falls to
-            0 at the end of all `epochs`.
-        warm_up: The share of all steps in which the learning rate rises to `lr`.
+        keep: Which weights to keep: 'best', those of the lowest validation loss, or 'last', those
+            after all `epochs`, without early stopping.
+        optimizer: Optimizer: adam, the paper's, or adamw, with weight decay.
+        weight_decay: Decay of the weights under AdamW; biases and scales of norms do not decay.
+            0.01 by default.
+        schedule: Learning rate after the warm-up: 'constant', or 'cosine', which falls to 0 at the
+            end of all `epochs`.
+        warm_up: Share of all steps in which the learning rate rises to `lr`.
         average: Decay of an exponential average of the weights over steps, such as 0.998; the
             averaged weights are validated and kept.
     """

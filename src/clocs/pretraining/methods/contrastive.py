@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError
-from clocs.frames.views import MAX_LEADS, Views, leads, perturbed, segments
+from clocs.frames.views import Views, leads, perturbed, segments
 from clocs.pretraining import Method, Projecting, option
 
 if TYPE_CHECKING:
@@ -73,31 +73,24 @@ class SegmentsNCE(PatientNCE):
         return replace(own, random_crops=self.crops == "random")
 
 
-def _most_leads() -> Any:
-    return option(
-        None,
-        "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random; "
-        f"{MAX_LEADS} where not given.",
-        kind=int,
-        minimum=1,
-    )
-
-
 @dataclass(frozen=True)
 class LeadsNCE(PatientNCE):
     """The same for views that differ in their leads."""
 
-    most_leads: int | None = _most_leads()
+    most_leads: int | None = option(
+        None,
+        "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random.",
+        kind=int,
+        minimum=1,
+    )
 
     def views(self, own: Views, dataset: str) -> Views:
         return _through_leads(own, self.most_leads)
 
 
 @dataclass(frozen=True)
-class SegmentsLeadsNCE(SegmentsNCE):
+class SegmentsLeadsNCE(SegmentsNCE, LeadsNCE):
     """The same for views that are segments and differ in their leads."""
-
-    most_leads: int | None = _most_leads()
 
     def views(self, own: Views, dataset: str) -> Views:
         return _through_leads(super().views(own, dataset), self.most_leads)

@@ -1,0 +1,175 @@
+"""What the commands about patients, and the demo, do with what was typed; see `commands`."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from clocs.cli import tables
+from clocs.cli.console import Answer, Call, bar, err, say_now
+from clocs.cli.console import out as console
+from clocs.errors import SettingError
+
+
+def embed(
+    call: Call,
+    *,
+    out: str = "embeddings.parquet",
+    split: Literal["train", "validation", "test", "all"] = "all",
+) -> Answer:
+    """Print how many vectors were written.
+
+    Args:
+        out: Parquet file to write.
+        split: Part of the stores, by patient.
+    """
+    from clocs.patients.embeddings import expect_replaceable
+    from clocs.patients.reading import counted_notes
+    from clocs.store.manifest import MANIFEST
+
+    expect_replaceable(Path(out))
+    with bar("Embedding", "recordings") as progress:
+        made = call(split=None if split == "all" else split, progress=progress)
+    files = any(not (Path(source) / MANIFEST).is_file() for source in call.given["sources"])
+    if len(made):
+        made.save(Path(out))
+    elif not made.problems and not made.only_zeros:
+        raise SettingError(f"the split {split} has no patient; give another `split`")
+    count = made.rows.select("dataset", "patient").n_unique()
+    notes = counted_notes(made.rows)
+    names = ("level", "dim", "leads", "encoder", "zero_vectors", "only_zeros", "problems")
+    facts = {"file": out if len(made) else None, "vectors": len(made), "patients": count}
+    facts |= {name: getattr(made, name) for name in names} | {"notes": notes}
+    shown = [
+        f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one per {made.level}, from "
+        f"{_counted(count, 'patient')}.",
+        *_leads_and_zeros(made, call),
+        *(f"Note ({n:,} recordings or patients): {note}." for note, n in notes.items()),
+        *([f"Written to {out}."] if len(made) else []),
+    ]
+    failed = not len(made) or (files and made.problems)
+    return Answer(facts, shown, made.problems, code=int(bool(failed)))
+
+
+def index(call: Call, *, out: str = "index") -> Answer:
+    """Print what is in the index.
+
+    Args:
+        out: Folder of the index.
+    """
+    with bar("Embedding", "recordings") as progress:
+        done = call(out=out, progress=progress)
+    counts = [
+        f"{_counted(done.added[level], level)} added; {total:,} in total, {done.kind[level]}."
+        for level, total in done.total.items()
+    ]
+    following = f"Index written to {out}. Next: clocs similar {out} --patient ID"
+    shown = [*counts, *_leads_and_zeros(done, call), following]
+    return Answer({"index": out, **vars(done)}, shown, done.problems)
+
+
+def similar(call: Call, *, cohort: str | None = None) -> Answer:
+    """Print the neighbors.
+
+    Args:
+        cohort: Only these patients: a CSV with a column patient, or one ID per line.
+    """
+    from clocs.patients.cohort import read_cohort
+    from clocs.patients.filters import Where
+
+    group = None if cohort is None else read_cohort(Path(cohort))
+    fields = inspect.signature(Where).parameters
+    where = {name: call.given.pop(name) for name in fields if name in call.given}
+    given = call.given
+    level, query = given.get("level", "patient"), given.get("patient") or given.get("file")
+    found = call(where=Where(**where, cohort=group))
+    ids = ["dataset", "patient", "recording"][: 3 if level == "recording" else 2]
+    rows = found.select(*ids, "labels", "age", "sex", "split", "distance", "euclidean")
+    shown: list[Any] = [tables.neighbors_table(rows.drop("split"), f"Nearest to {query}")]
+    shown += [] if rows.height else ["No other patient of the index passes."]
+    if "file" in given:
+        from clocs.patients.index_folder import open_index
+
+        leads = open_index(Path(given["index"]), level).leads
+        shown += [f"Leads: {', '.join(leads)}, those of the index."] if leads else []
+    facts = {"query": str(query), "level": level, "neighbours": rows.to_dicts()}
+    return Answer(facts, shown)
+
+
+def explore(call: Call, *, token: str = "new") -> None:
+    """Print the address.
+
+    Args:
+        token: Secret that visitors must present; 'new' generates one, 'none' lets in every user of
+            this machine.
+    """
+    stages = ExitStack()
+    show = stages.enter_context(bar("Opening", ""))
+
+    def opened(url: str, session: Any) -> None:
+        stages.close()
+        for note in session.notes():
+            err.print(note)
+        if call.as_json:
+            facts = {"url": url, "patients": len(session.embeddings), "datasets": session.datasets}
+            say_now(facts)
+        else:
+            console.print(f"The explorer is running at {url}  (press Ctrl-C to stop)")
+
+    with stages:
+        call(
+            token=None if token == "none" else token,
+            progress=lambda stage, done, total: show(done, total, stage),
+            on_open=opened,
+        )
+    err.print("The explorer has stopped.")
+
+
+def demo(call: Call, *, out: str = "demo", patients: int = 300) -> Answer:
+    """Print the table of scores, and where the page is.
+
+    Args:
+        out: Folder for everything it makes.
+        patients: Number of simulated patients, at least 30.
+    """
+    if patients < 30:
+        raise SettingError(f"`patients` must be at least 30, not {patients}")
+    result = call(folder=Path(out), patients=patients, stage=_stage)
+    words = (
+        f"Done in {result.seconds:.0f} s. Open {result.page} in a browser.\n"
+        f"Its patients on a map, with their ECGs:\n  {result.explore}\n"
+        f"Next, with real recordings:\n"
+        "  clocs prepare chapman ECGDataDenoised.zip --out stores/chapman\n"
+        "  clocs pretrain stores/chapman --method cmsc --seeds 5 --out runs/chapman-cmsc\n"
+        "  clocs evaluate runs/chapman-cmsc stores/chapman --fraction 0.5"
+    )
+    return Answer(result.json(), [tables.demo_table(result), words])
+
+
+@contextmanager
+def _stage(title: str) -> Iterator[None]:
+    """Show a stage while it lasts, then how long it took."""
+    began = time.perf_counter()
+    with err.status(title + " …") if err.is_terminal else ExitStack():
+        yield
+    err.print(f"{title}: {time.perf_counter() - began:.1f} s")
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _leads_and_zeros(made: Any, call: Call) -> list[str]:
+    """The leads, and what has zero vectors."""
+    why = "" if "leads" in call.given else ", those the encoder was trained on"
+    lines = [f"Leads: {', '.join(made.leads or ())}{why}."]
+    if made.zero_vectors:
+        lines.append(f"{made.zero_vectors:,} frames × leads have a zero vector and are left out.")
+    for dataset, patient, recording in made.only_zeros:
+        name = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
+        lines.append(f"  {name} has zero vectors only and is left out.")
+    return lines

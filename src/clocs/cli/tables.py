@@ -1,0 +1,546 @@
+"""Tables in the terminal: scores, models, predictions and patients; those of stores lie apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clocs.datasets.download import Publication
+    from clocs.evaluation import Evaluation
+    from clocs.experiments.demo import Demo
+    from clocs.patients.distances import DistanceReport
+    from clocs.patients.retrieval import Retrieval
+
+
+def facts_table(title: str, rows: Iterable[tuple[str, str | Text]]) -> Table:
+    """One row per fact: its name and its value."""
+    table = Table(title=title, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def grid(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    left: Sequence[str] = (),
+    **style: Any,
+) -> Table:
+    """A table: numbers to the right, columns in `left` to the left and never cut."""
+    table = Table(title=title, **style)
+    for name in heads:
+        if name in left:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def plus_minus(middle: float, std: float | None, digits: int = 3) -> str:
+    """'0.910 ± 0.022', or the mean alone where there is no spread."""
+    spread = "" if std is None else f" ± {std:.{digits}f}"
+    return f"{middle:.{digits}f}{spread}"
+
+
+def distinct(names: list[str]) -> list[str]:
+    """The names with numbers where some are the same."""
+    from clocs.evaluation.result import distinct as numbered
+
+    return numbered(names)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _range(pair: Sequence[float], between: str = " … ") -> str:
+    return f"{pair[0]:.3f}{between}{pair[1]:.3f}"
+
+
+# Published datasets
+
+
+def publication_facts(one: Publication) -> dict[str, Any]:
+    """A publication for JSON."""
+    return asdict(one) | {"next": f"clocs download {one.name}"}
+
+
+def publication(one: Publication) -> Table:
+    """All that is known about a publication, and the commands that use it."""
+    size = f"about {one.size / 1e6:,.1f} MB" if one.size else "of unknown size"
+    facts = (
+        ("title", one.title),
+        ("published at", one.page),
+        ("version", one.version),
+        ("license", one.license or "none named by the publisher"),
+        ("download", size),
+        ("citation", one.citation),
+        ("next", f"clocs download {one.name}"),
+        ("", f"clocs prepare {one.name} data/{one.name} --out stores/{one.name}"),
+    )
+    return facts_table(one.name, facts)
+
+
+# Models
+
+
+def models_table(models: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per shipped model."""
+    from clocs.models.model_card import HEADS, cells_of
+
+    left = [head for head in HEADS if head != "size"]
+    return grid("Shipped models", HEADS, map(cells_of, models), left=left)
+
+
+def card_table(card: dict[str, Any]) -> Table:
+    """All facts of one checkpoint."""
+    from clocs.recording import Filters
+
+    frame, trained, encoder = card["frame"], card["frame_trained"], card["encoder"]
+    folds = [
+        f"{one['dataset']}: test {', '.join(one['folds']['test'])}, validation "
+        f"{', '.join(one['folds']['validation']) or 'by hash'}"
+        for one in card["trained_on"]
+        if one.get("folds")
+    ]
+    rows = {
+        "trained on": card["dataset"] or "nothing",
+        "leads": ", ".join(card["leads"]),
+        "frame to use": f"{frame['seconds']:g} s as {frame['samples']} samples",
+        "frame in training": f"{trained['seconds']:g} s as {trained['samples']} samples",
+        "encoder": f"{encoder['name']}, {encoder['embedding_dim']} dimensions, "
+        f"{card['weights']:,} weights",
+        "filters": str(Filters(**frame["filters"]) if "filters" in frame else Filters()),
+        "normalization": card["normalization"],
+        "training": _words(card["training"]),
+        "outcome": _words(card["metrics"]),
+        "patient split": "; ".join([f"seed {card['split_seed']}", *folds]),
+        "hashed recordings": f"{card['hashed_recordings']:,}"
+        if card["recording_hashes"]
+        else "left out",
+        "written by": f"clocs {card['clocs']}",
+        "notice": card["notice"],
+    }
+    return facts_table(f"{card['method']}, seed {card['seed']}", rows.items())
+
+
+def _words(facts: dict[str, Any]) -> str:
+    """Names and values in words; facts within facts in parentheses."""
+
+    def said(value: Any) -> str:
+        match value:
+            case bool():
+                return "yes" if value else "no"
+            case float():
+                return f"{value:.6g}"
+            case dict():
+                return f"({_words(value)})"
+            case list() | tuple():
+                return " and ".join(said(one) or "unchanged" for one in value) or "none"
+            case _:
+                return "none" if value is None else str(value)
+
+    return ", ".join(f"{name.replace('_', ' ')} {said(value)}" for name, value in facts.items())
+
+
+def cards_summary(cards: list[dict[str, Any]]) -> Table:
+    """One row per seed of a pre-training."""
+    rows = []
+    for card in cards:
+        one = card["metrics"]
+        loss = "–" if one["validation_loss"] is None else f"{one['validation_loss']:.4f}"
+        counts = (str(one["epochs"]), str(one["best_epoch"]))
+        rows.append((str(card["seed"]), one["status"], *counts, loss))
+    title = f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}"
+    heads = ("seed", "status", "epochs", "best epoch", "validation loss")
+    return grid(title, heads, rows, left=("status",))
+
+
+def scores_tables(card: Mapping[str, Any], scores: dict[str, Any]) -> RenderableType:
+    """All scores of a classifier on test patients."""
+    rows: list[tuple[str, str | Text]] = [
+        ("AUC per recording, macro", Text(_number(scores["auc"]), "bold"))
+    ]
+    if scores["ci95"] is not None:
+        rows.append(("  95 % interval (patients)", _range(scores["ci95"])))
+    rows += [
+        ("average precision", _number(scores["ap"])),
+        ("F1, thresholds from validation", _number(scores["f1"])),
+        ("accuracy", _number(scores["accuracy"])),
+    ]
+    before, after = (scores["calibration"][when] for when in ("before", "after"))
+    for name, words in (("ece", "calibration error"), ("brier", "Brier score"), ("nll", "NLL")):
+        rows.append((words, f"{_number(after[name])} ({_number(before[name])} before calibration)"))
+    if (rest := scores["abstention"]) is not None:
+        words = f"{100 * rest['coverage']:.1f} % of recordings"
+        rows.append(("within the limits", f"{words}, AUC {_number(rest.get('auc'))}"))
+    for name, group in (scores["by_sex"] | scores["by_age"]).items():
+        words = f"AUC {_number(group['auc'])}, {group['patients']:,} patients"
+        rows.append((f"  {name}", words))
+    patients = f"{scores['recordings']:,} recordings of {scores['patients']:,} patients"
+    rows.append(("test", patients))
+    if copies := scores["left_out_copies"]:
+        rows.append(("left out", f"{copies:,} recordings that are copies of training recordings"))
+    members = f", {len(card['encoders'])} members" if len(card["encoders"]) > 1 else ""
+    title = f"{card['name']} ({card['protocol']}{members}) on {scores['dataset']}"
+    return Group(facts_table(title, rows), _per_class(card, scores), _confusion(card, scores))
+
+
+def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
+    kinds = ("auc", "ap", "f1", "sensitivity", "specificity")
+    rows = [
+        (label, *(_number(own[kind]) for kind in kinds), _number(limit), f"{own['recordings']:,}")
+        for (label, own), limit in zip(scores["per_class"].items(), card["thresholds"], strict=True)
+    ]
+    return grid(
+        "Each class against the rest",
+        ("class", "AUC", "AP", "F1", "sens.", "spec.", "from", "recordings"),
+        rows,
+        left=("class",),
+        caption="F1, sensitivity and specificity of predictions from that probability on",
+    )
+
+
+def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
+    each = zip(card["labels"], scores["confusion"], strict=True)
+    if card["multilabel"]:
+        title, first = "Recordings by what is true and what is predicted", "class"
+        heads: tuple[str, ...] = ("both", "true alone", "predicted alone", "neither")
+        counts = [
+            (label, (both, true, predicted, neither))
+            for label, ((neither, predicted), (true, both)) in each
+        ]
+    else:
+        title, first = "Recordings by true class (rows) and most probable class", ""
+        heads, counts = tuple(card["labels"]), [*each]
+    rows = [(label, *(f"{n:,}" for n in row)) for label, row in counts]
+    return grid(title, (first, *heads), rows, left=(first,))
+
+
+# Evaluations
+
+
+def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Table:
+    """One evaluation; `others` are the untrained encoders beside it."""
+    per_row = result.per == "row"
+    auc = plus_minus(result.auc_mean, result.auc_std)
+    rows: list[tuple[str, str | Text]] = [(f"AUC per {_scored(result)}", Text(auc, "bold"))]
+    if result.ci95 is not None:
+        rows.append(("  95 % interval (seeds, patients)", _range(result.ci95)))
+    rows += [(f"  {other.method} (untrained)", f"{other.auc_mean:.3f}") for other in others]
+    if result.beats_random is not None:
+        rows.append(("  against untrained", _verdict(result)))
+    rows += [("AUC per recording", f"{result.auc_recording_mean:.3f}")] if per_row else []
+    rows += [
+        ("AUC of logits", f"{result.auc_logits_mean:.3f}"),
+        ("average precision", f"{result.ap_mean:.3f}"),
+        ("F1, thresholds from validation", f"{result.f1_mean:.3f}"),
+        ("accuracy", f"{result.accuracy_mean:.3f}"),
+    ]
+    for label, value in result.auc_per_class.items():
+        undefined = label in result.undefined_classes
+        words = "undefined: missing from the test part" if undefined else f"AUC {value:.3f}"
+        rows.append((f"  {label}", words))
+    for name, group in (result.by_sex | result.by_age).items():
+        rows.append((f"  {name}", _group(group)))
+    seeds = zip(result.seeds, result.auc, strict=True)
+    rows.append(("seeds", ", ".join(f"{seed}: {auc:.3f}" for seed, auc in seeds)))
+    rows.append(("leads", _leads(result)))
+    counted = "frames × leads" if per_row else "recordings"
+    rows.append((f"labeled {counted}", ", ".join(f"{n:,}" for n in result.labeled)))
+    noise = "" if result.noise is None else f", with noise ({result.noise})"
+    frames = f"{result.test_frames:,} {'frames × leads' if per_row else 'frames'}"
+    rows.append(("test", f"{frames} of {result.test_patients:,} patients{noise}"))
+    rows += [(f"  {c['condition']}", f"AUC {c['auc_mean']:.3f}") for c in result.conditions]
+    for fold in result.folds or ():
+        words = f"AUC {fold['auc_mean']:.3f}, {fold['patients']:,} patients"
+        rows.append((f"  fold {fold['fold']}", words))
+    if count := result.unlabeled_recordings:
+        rows.append(("left out", f"{count:,} recordings without a label"))
+    if count := result.left_out_copies:
+        rows.append(
+            ("left out", f"{count:,} test recordings that are copies of training recordings")
+        )
+    return facts_table(_title(result, result.method), rows)
+
+
+def evaluations_table(results: Sequence[Evaluation]) -> Table:
+    """Several methods, one row each."""
+    rows = [
+        (
+            name,
+            plus_minus(result.auc_mean, result.auc_std),
+            "–" if result.ci95 is None else _range(result.ci95, "…"),
+            f"{result.auc_recording_mean:.3f}",
+            f"{result.ap_mean:.3f}",
+            f"{result.f1_mean:.3f}",
+        )
+        for name, result in zip(_names(results), results, strict=True)
+    ]
+    scored = f"AUC per {_scored(results[0])}"
+    words = f"{scored}, its 95 % interval over seeds and patients, AUC per recording, AP, F1"
+    return grid(
+        _title(results[0], "Test scores"),
+        ("encoder", "AUC", "95 %", "rec.", "AP", "F1"),
+        rows,
+        left=("encoder",),
+        caption=f"{words}; leads {', '.join(results[0].leads)}",
+    )
+
+
+def verdicts(results: Sequence[Evaluation]) -> list[str]:
+    """Comparisons with the untrained encoders and with each other, and classes without a score."""
+    named = dict(zip(_names(results), results, strict=True))
+    words = [f"{name} {_verdict(r)}." for name, r in named.items() if r.beats_random is not None]
+    ranked = {name: r.better_than for name, r in named.items() if r.better_than is not None}
+    words += [f"{name} is better than {', '.join(who)}." for name, who in ranked.items() if who]
+    if len(ranked) > 1 and not any(ranked.values()):
+        words.append("No method is significantly better than another.")
+    undefined = sorted({label for r in results for label in r.undefined_classes})
+    if undefined:
+        words.append(f"No AUC for {', '.join(undefined)}: missing from the test part.")
+    return words
+
+
+def _scored(result: Evaluation) -> str:
+    return "recording" if result.per == "recording" else "frame"
+
+
+def _names(results: Sequence[Evaluation]) -> list[str]:
+    return distinct([result.name for result in results])
+
+
+def _title(result: Evaluation, what: str) -> str:
+    if result.labels_count is not None:
+        share = f"{result.labels_count} labeled recordings"
+    else:
+        share = f"F = {result.fraction:g}"
+        share += "" if result.by == "frame" else f" by {result.by}"
+    return f"{what} → {result.downstream}, {result.protocol}, {share}"
+
+
+def _verdict(result: Evaluation) -> str:
+    words = "beats" if result.beats_random else "does not beat"
+    by = f"{result.random_difference:+.3f}, p = {result.random_p:.2g}"
+    return f"{words} {result.random_method}: {by}"
+
+
+def _leads(result: Evaluation) -> str:
+    leads, trained = ", ".join(result.leads), ", ".join(result.encoder_leads)
+    if not trained:
+        return leads
+    same = set(result.leads) == set(result.encoder_leads)
+    return f"{leads} (as in training)" if same else f"{leads} (trained on {trained})"
+
+
+def _group(group: dict[str, Any]) -> str:
+    around = f" ({_range(group['ci95'])})" if group["ci95"] else ""
+    missing = f"; without {', '.join(m)}" if (m := group["undefined_classes"]) else ""
+    score = "undefined" if math.isnan(group["auc_mean"]) else f"{group['auc_mean']:.3f}{around}"
+    patients = f"{group['patients']:,} patient{'s' if group['patients'] != 1 else ''}"
+    return f"AUC {score}, {patients}{missing}"
+
+
+def demo_table(result: Demo) -> Table:
+    """One row per encoder: its AUC for each labeled fraction, and how separable patients are."""
+    from clocs.experiments.demo import FRACTIONS, METHODS, SEEDS
+
+    shares = [f"{fraction:.0%} of labels" for fraction in FRACTIONS]
+    rows = []
+    for method in METHODS:
+        found = [result.evaluation(method, fraction) for fraction in FRACTIONS]
+        own = result.distances.get(method)
+        scores = [plus_minus(e.auc_mean, e.auc_std) for e in found]
+        rows.append((method, *scores, f"{own.separability:.2f}" if own else ""))
+    title = f"Test AUC, linear evaluation, {SEEDS} seeds, mean ± sd"
+    return grid(title, ("encoder", *shares, "separability"), rows, left=("encoder",))
+
+
+# Predictions
+
+
+def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Table:
+    """What was predicted with its probability, or why not; `in_words` is a reason as printed."""
+    over_time = "start" in rows.columns
+    shown = []
+    for row in rows.iter_rows(named=True):
+        times = [_clock(row["start"]), _clock(row["end"])] if over_time else []
+        why = in_words(row["problem"] or row["abstained"] or "")
+        numbers = ["" if row[k] is None else f"{row[k]:.2f}" for k in ("quality", "distance")]
+        shown.append((row["recording"] or row["file"], *times, _predicted(row), *numbers, why))
+    heads = ("recording", *(("from", "to") if over_time else ()))
+    heads += ("predicted", "quality", "distance", "why not")
+    return grid("", heads, shown, left=("recording", "predicted", "why not"))
+
+
+def predicted_summary(rows: pl.DataFrame) -> str:
+    """How many rows were predicted, and how many were not."""
+    what = "stretches" if "start" in rows.columns else "recordings"
+    problems = int(rows["problem"].is_not_null().sum())
+    abstained = int(rows["abstained"].is_not_null().sum())
+    words = f"{rows.height - problems - abstained:,} of {rows.height:,} {what} predicted"
+    words += f", {abstained:,} abstained from" if abstained else ""
+    return f"{words}{f', {problems:,} without a usable signal' if problems else ''}."
+
+
+def label_meanings(rows: pl.DataFrame, meanings: Mapping[str, str]) -> str:
+    """What the labels that are predicted mean; nothing where they say it themselves."""
+    labels = rows["predicted"].drop_nulls()
+    found = set((labels.explode() if labels.dtype.is_nested() else labels).drop_nulls())
+    told = [f"{one}: {words}." for one, words in meanings.items() if one in found and one != words]
+    return " ".join(told)
+
+
+def _predicted(row: dict[str, Any]) -> str:
+    """Labels with their probabilities."""
+    labels = row["predicted"]
+    if labels is None:
+        return ""
+    several = labels if isinstance(labels, list) else [labels]
+    return ", ".join(f"{label} ({row[f'p({label})']:.2f})" for label in several) or "none"
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    hours, minutes, left = whole // 3600, whole // 60 % 60, seconds - whole // 60 * 60
+    return f"{hours}:{minutes:02}:{left:04.1f}"
+
+
+# Patients
+
+
+def neighbors_table(rows: pl.DataFrame, title: str) -> Table:
+    """Patients or recordings with their distances; a long ID is wrapped, not cut."""
+    shown = []
+    for row in rows.iter_rows(named=True):
+        row["labels"] = ", ".join(row["labels"])
+        row["age"] = "" if row["age"] is None else f"{row['age']:g}"
+        row |= {name: f"{row[name]:.4f}" for name in ("distance", "euclidean")}
+        shown.append([value or "" for value in row.values()])
+    numbers = ("age", "distance", "euclidean")
+    return grid(title, rows.columns, shown, left=[c for c in rows.columns if c not in numbers])
+
+
+def index_table(facts: Mapping[str, Any]) -> Table:
+    """The contents of an index, as `index_facts` gives them."""
+    rows = []
+    for level in ("patient", "recording"):
+        own = facts[level]
+        replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
+        finds = f", recall {own['efforts'][0]['recall']:.3f}" if "efforts" in own else ""
+        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{finds}{replaced}"))
+        rows += [(f"  {name}", f"{count:,}") for name, count in own["datasets"].items()]
+    rows += [
+        ("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s"),
+        ("leads", ", ".join(facts["leads"] or ["unknown"])),
+        ("dimensions", str(facts["dim"])),
+        ("encoder", facts["encoder"][:12]),
+    ]
+    return facts_table(f"Index {facts['index']}", rows)
+
+
+def distances_table(report: DistanceReport) -> Table:
+    """Distances within and between patients."""
+    facts = report.json()
+    rows: list[tuple[str, str | Text]] = []
+    for kind in ("intra", "inter"):
+        sampled = facts[f"{kind}_sampled"]
+        pairs = f"{facts[f'{kind}_pairs']:,} pairs" + (f", {sampled:,} sampled" if sampled else "")
+        both = plus_minus(facts[f"{kind}_mean"], facts[f"{kind}_std"])
+        rows.append((f"{kind}-patient", f"{both} ({pairs})"))
+    rows += [
+        ("separability (AUC)", Text(f"{facts['separability']:.3f}", "bold")),
+        ("overlap", f"{facts['overlap']:.3f}"),
+        ("patients", f"{report.patients:,} (split: {report.split})"),
+    ]
+    if report.one_recording_each:
+        rows.append(("", "one recording each: intra-patient is within a recording"))
+    if report.patients_seen:
+        rows.append(("", Text(f"{report.patients_seen:,} were seen in training", "yellow")))
+    leads = ", ".join(report.leads)
+    rows.append(("frames", f"{report.frame:g} s, compared lead by lead: {leads}"))
+    if report.zero_vectors:
+        rows.append(("zero vectors", f"{report.zero_vectors:,} frames × leads"))
+    return facts_table(f"{report.method} on {report.store}, {facts['metric']} distance", rows)
+
+
+def retrieval_table(scores: Sequence[Retrieval]) -> Table:
+    """One row per pre-training, mean ± standard deviation over its seeds; chance below."""
+    first = scores[0]
+    runs: dict[str, list[Retrieval]] = {}
+    for one in scores:
+        runs.setdefault(one.run, []).append(one)
+    # the title, the part and field of `Retrieval`, and the chance level of each column
+    shown = []
+    for part in ("halves", "recordings"):
+        if (same := getattr(first, part)) is not None:
+            title = f"top-1 match, {part} ({same.frame:g} s)"
+            shown.append((title, part, "top1", f"{same.chance:.4f}"))
+            shown.append(("top-10", part, "top10", f"{same.chance10:.3f}"))
+    if first.diagnosis is not None:
+        title = f"P@10, diagnosis ({first.frame.seconds:g} s)"
+        shown.append((title, "diagnosis", "precision", f"{first.diagnosis.base_rate:.3f}"))
+    title = f"Retrieval on {first.store}, {first.patients:,} unseen patients ({first.split})"
+    table = Table(title=title, caption=_caption(scores))
+    table.add_column("encoder", overflow="fold")
+    for title, *_ in shown:
+        table.add_column(title, justify="right")
+    for name, seeds in zip(_run_names(list(runs.values())), runs.values(), strict=True):
+        table.add_row(name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
+    table.add_section()
+    table.add_row("chance", *(chance for *_, chance in shown))
+    return table
+
+
+def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str:
+    found = [getattr(one, part) for one in seeds]
+    if None in found:
+        return "–"
+    values = [getattr(one, field) for one in found]
+    return plus_minus(mean(values), stdev(values) if len(values) > 1 else None)
+
+
+def _run_names(runs: Sequence[Sequence[Retrieval]]) -> list[str]:
+    """Methods, with what distinguishes them where two runs are of one method."""
+    methods = [seeds[0].method for seeds in runs]
+    names = []
+    for one, *_ in runs:
+        facts = ", ".join(w for w in (one.pretrain, f"E = {one.embedding_dim}", one.trained) if w)
+        names.append(one.method if methods.count(one.method) == 1 else f"{one.method} ({facts})")
+    return distinct(names)
+
+
+def _caption(scores: Sequence[Retrieval]) -> str:
+    first, seeds = scores[0], sorted({one.seed for one in scores})
+    notes = [f"mean ± sd over seeds {', '.join(map(str, seeds))}"] if len(seeds) > 1 else []
+    notes.append(f"leads {', '.join(first.leads)}")
+    if first.one_recording_each:
+        notes.append("every patient has one recording: a match is the other half of the same one")
+    trained: dict[float, list[str]] = {}
+    for one in scores:
+        methods = trained.setdefault(one.frame_trained.seconds, [])
+        methods += [one.method] if one.method not in methods else []
+    if len(trained) > 1:
+        lengths = (f"{seconds:g} s ({', '.join(trained[seconds])})" for seconds in sorted(trained))
+        notes.append(f"trained on frames of {' and '.join(lengths)}")
+    if first.patients_seen:
+        notes.append(f"{first.patients_seen:,} patients seen by an encoder left out")
+    if first.copies:
+        notes.append(f"{first.copies:,} duplicate recordings left out")
+    return "; ".join(notes)
