@@ -355,7 +355,7 @@ class ArrayReader:
         self, source: Source, path: str, options: ReadOptions
     ) -> Iterator[tuple[Tree, dict[str, Place]]]:
         named = (options.leads, tuple(options.lead_names.items()))
-        key = (os.getpid(), named, *_identity(source, path))
+        key = (os.getpid(), named, *identity(source, path))
         with decoding(stem(path), self._what):
             if key == self._key and self._held is not None:
                 yield self._held
@@ -375,7 +375,7 @@ class ArrayReader:
             self._key, self._held = key, (tree, places)
 
 
-def _identity(source: Source, path: str) -> tuple[Any, ...]:
+def identity(source: Source, path: str) -> tuple[Any, ...]:
     """What changes when the file does."""
     disk = source.on_disk(path)
     if disk is None:

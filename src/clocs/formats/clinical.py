@@ -21,17 +21,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError, with_extra
 from clocs.files import writing
-from clocs.formats.base import (
-    FileFormat,
-    FileMetadata,
-    ReadOptions,
-    decoding,
-    leads_of,
-    make_recording,
-    near_whole,
-    stretch,
-    units_per_mv,
-)
+from clocs.formats import base
+from clocs.formats.base import FileFormat, FileMetadata, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, Recording, check_rate
@@ -56,7 +47,7 @@ def _parsed(parser: str, source: Source, path: str, what: str, data: bytes | Non
         ) from None
     size = source.size(path)
     check_size(size, packed=size, name=stem(path), most=_MAX_BYTES)
-    with _on_disk(source, path, data) as file, decoding(stem(path), what):
+    with _on_disk(source, path, data) as file, base.decoding(stem(path), what):
         try:
             return found().parse(file)
         except Exception as error:
@@ -84,14 +75,14 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
     rate = float(exact or leads[0].sampling_rate)
     rate = float(round(rate)) if abs(rate - round(rate)) < 1e-6 * rate else rate
     check_rate(rate, name=name)
-    kept = stretch(options, rate=rate, samples=len(leads[0].samples), name=name)
+    kept = base.stretch(options, rate=rate, samples=len(leads[0].samples), name=name)
     patient, session = record.patient, record.recording
     pairs = [" ".join(filter(None, map(str, pair))) for pair in record.interpretation.statements]
     device = " ".join(filter(None, (session.device.manufacturer, session.device.model)))
     extra = {"statements": "; ".join(filter(None, pairs))}
     extra["device"] = "".join(filter(str.isprintable, device))
     said = FileMetadata(
-        leads=leads_of([one.label for one in leads], options.lead_names, name=name),
+        leads=base.leads_of([one.label for one in leads], options.lead_names, name=name),
         rate=rate,
         patient=patient.patient_id.strip() or None,
         age=None if patient.age is None or not 0 <= patient.age <= 150 else float(patient.age),
@@ -104,11 +95,11 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
     values = np.stack([np.asarray(one.samples, np.float64)[kept] for one in leads])
     whole = np.isfinite(values).all() and np.array_equal(values, np.rint(values))
     if whole and np.abs(values).max(initial=0) < 2**40:
-        zero = near_whole(-offset / mv_per_count)
+        zero = base.near_whole(-offset / mv_per_count)
         counts = values.astype(np.int64)
-        return make_recording(counts, said, per_mv=1 / mv_per_count, zero=zero, name=name)
+        return base.make_recording(counts, said, per_mv=1 / mv_per_count, zero=zero, name=name)
     mv = values * mv_per_count[:, None] + offset[:, None]
-    return make_recording(mv, said, per_mv=1.0, name=name)
+    return base.make_recording(mv, said, per_mv=1.0, name=name)
 
 
 def _together(leads: list[Any], notices: list[str], name: str) -> list[Any]:
@@ -145,7 +136,7 @@ def _scale(
         lead = next(one.label for one, unit in zip(leads, units, strict=True) if not unit)
         detail = f"{name} does not say the unit of lead {lead}; give it as `unit` (mV or µV)"
         raise UnusableError("unreadable", detail)
-    per_mv = np.array([units_per_mv(unit) for unit in units])
+    per_mv = np.array([base.units_per_mv(unit) for unit in units])
     step = np.array([float(one.resolution) for one in leads]) / per_mv
     offset = np.array([float(one.offset) for one in leads]) / per_mv
     if not (np.isfinite(step).all() and np.isfinite(offset).all() and step.all()):
@@ -164,10 +155,10 @@ class _Reader:
     def __call__(self, source: Source, path: str, options: ReadOptions) -> Recording:
         data, notice = None, ""
         if self.mend is not None:
-            with decoding(stem(path), self.what):
+            with base.decoding(stem(path), self.what):
                 data, notice = self.mend(source.read(path, _MAX_BYTES), stem(path))
         record = _parsed(self.parser, source, path, self.what, data)
-        with decoding(stem(path), self.what):
+        with base.decoding(stem(path), self.what):
             return _recording(record, stem(path), options, notice)
 
 

@@ -17,17 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.base import (
-    FileFormat,
-    FileMetadata,
-    Part,
-    ReadOptions,
-    decoding,
-    leads_of,
-    make_recording,
-    near_whole,
-    stretch,
-)
+from clocs.formats import base
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 from clocs.recording import UNITS_PER_MV, Recording, check_rate
@@ -74,7 +65,7 @@ def read_dicom(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
     """
     options = options or ReadOptions()
-    with decoding(name, "DICOM"):
+    with base.decoding(name, "DICOM"):
         dataset = _dataset(data, name)
         groups = _groups(dataset, name)
         group = next((one for one in groups if one.name == options.part), None)
@@ -87,7 +78,7 @@ def read_dicom(data: bytes, *, name: str, options: ReadOptions | None = None) ->
 
 def _recording(dataset: Any, group: _Group, name: str, options: ReadOptions) -> Recording:
     check_rate(group.rate, name=name)
-    kept = stretch(options, rate=group.rate, samples=group.samples, name=name)
+    kept = base.stretch(options, rate=group.rate, samples=group.samples, name=name)
     rows: list[NDArray[np.integer]] = []
     absent: list[NDArray[np.bool_]] = []
     names: list[str] = []
@@ -117,7 +108,7 @@ def _recording(dataset: Any, group: _Group, name: str, options: ReadOptions) -> 
     if statements := _statements(dataset):
         extra["statements"] = statements
     said = FileMetadata(
-        leads=leads_of(names, options.lead_names, name=name),
+        leads=base.leads_of(names, options.lead_names, name=name),
         rate=group.rate,
         patient=_patient(dataset),
         age=_age(dataset, recorded_at),
@@ -126,11 +117,11 @@ def _recording(dataset: Any, group: _Group, name: str, options: ReadOptions) -> 
         extra=extra,
         notices=tuple(notices),
     )
-    return make_recording(
+    return base.make_recording(
         np.stack(rows),
         said,
         per_mv=1 / mv_per_count,
-        zero=near_whole(-offset / mv_per_count),
+        zero=base.near_whole(-offset / mv_per_count),
         missing=np.stack(absent),
         name=name,
     )
@@ -380,7 +371,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
 
 def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
     name = stem(path)
-    with decoding(name, "DICOM"):
+    with base.decoding(name, "DICOM"):
         dataset = _dataset(source.read(path), name)
         patient = _patient(dataset)
         return [

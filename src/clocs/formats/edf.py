@@ -18,15 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.base import (
-    FileFormat,
-    FileMetadata,
-    Part,
-    ReadOptions,
-    make_recording,
-    name_leads,
-    stretch,
-)
+from clocs.formats import base
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_signals import Integers, decode
 from clocs.limits import MAX_HEADER_BYTES, check_size
@@ -133,28 +126,24 @@ def _read_header(source: Source, path: str) -> _Header:
         raise UnusableError("unreadable", f"{path} has no header of EDF")
     size = int(head[184:192])
     check_size(size, packed=size, name=path, most=MAX_HEADER_BYTES)
-    data = source.head(path, size)
-    if len(data) < size:
+    text = source.head(path, size).decode("latin-1")
+    if len(text) < size:
         raise UnusableError("truncated", f"{path} breaks off in its header")
+    width = 3 if head[:1] == b"\xff" else 2
+    kind = text[192:236]
     try:
-        return _parsed_header(data, source.size(path), path)
+        promised, seconds = int(text[236:244]), float(text[244:252])
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"a data record lasts {seconds} s")
+        signals, annotations, record_samples = _signals(text, int(text[252:256]), width)
     except (ValueError, OverflowError, ZeroDivisionError) as error:
         raise UnusableError("unreadable", f"the header of {path} is damaged: {error}") from None
-
-
-def _parsed_header(data: bytes, held: int, path: str) -> _Header:
-    text = data.decode("latin-1")
-    width = 3 if data[:1] == b"\xff" else 2
-    kind, promised, seconds = text[192:236], int(text[236:244]), float(text[244:252])
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"a data record lasts {seconds} s")
-    signals, annotations, record_samples = _signals(text, int(text[252:256]), width)
-    present = (held - len(data)) // (record_samples * width) if record_samples else 0
+    present = (source.size(path) - size) // (record_samples * width) if record_samples else 0
     if promised > present:
         raise UnusableError("truncated", f"{path} has {present:,} of {promised:,} data records")
     return _Header(
         bytes_per_sample=width,
-        size=len(data),
+        size=size,
         records=present if promised < 0 else promised,
         seconds=seconds,
         record_samples=record_samples,
@@ -268,12 +257,8 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
     samples = header.records * per_record
     if onsets is not None:
         samples = int(onsets.max(initial=0)) + per_record
-    wanted = stretch(options, rate=rate, samples=samples, name=path)
-    missing: NDArray[np.bool_] | None = None
-    if onsets is None:
-        counts = _continuous(source, path, header, signals, wanted)
-    else:
-        counts, missing = _scattered(source, path, header, signals, wanted, onsets)
+    wanted = base.stretch(options, rate=rate, samples=samples, name=path)
+    counts, missing = _counts(source, path, header, signals, wanted, onsets)
     per_mv = np.array([s.gain * UNITS_PER_MV.get(s.unit.lower(), 1.0) for s in signals])
     zero = np.rint([s.zero for s in signals])
     if (per_mv < 0).any():  # upside down in the file
@@ -290,7 +275,7 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
         episodes=episodes,
         extra={key: value for key, value in extra.items() if value},
     )
-    return make_recording(
+    return base.make_recording(
         counts,
         said,
         per_mv=per_mv,
@@ -308,7 +293,7 @@ def _choice(
     """Voltages with the rate of the ECG, and what is named by the user; their names; notes."""
     if not header.signals or not header.seconds:
         raise UnusableError("unreadable", f"{path} has no signal over time")
-    names, extra = name_leads([s.name for s in header.signals], options.lead_names, name=path)
+    names, extra = base.name_leads([s.name for s in header.signals], options.lead_names, name=path)
     asked = {canonical_lead(lead) for lead in options.leads or ()}
     voltages = [
         i
@@ -334,59 +319,42 @@ def _choice(
     return kept, tuple(names[i] for i in kept), extra
 
 
-def _records(source: Source, path: str, header: _Header, first: int, count: int) -> Integers:
-    """(records, samples of a record)."""
-    size = count * header.record_bytes
+def _counts(
+    source: Source,
+    path: str,
+    header: _Header,
+    signals: Sequence[_Signal],
+    wanted: slice,
+    onsets: NDArray[np.int64] | None,
+) -> tuple[Integers, NDArray[np.bool_] | None]:
+    """(signals, samples), and where no data record has any."""
+    per_record = signals[0].samples
+    first, last = wanted.start // per_record, -(-wanted.stop // per_record)
+    if onsets is not None:
+        touched = np.flatnonzero((onsets < wanted.stop) & (onsets + per_record > wanted.start))
+        first, last = int(touched.min(initial=header.records)), int(touched.max(initial=-1)) + 1
+    count = max(last - first, 0)
+    start, size = header.size + first * header.record_bytes, count * header.record_bytes
     check_size(size, packed=size, name=path)
-    start = header.size + first * header.record_bytes
     whole = not first and count == header.records
     data = source.read(path)[start : start + size] if whole else source.piece(path, start, size)
     if len(data) < size:
         raise UnusableError("truncated", f"{path} breaks off in data record {first + count}")
     form = "24" if header.bytes_per_sample == 3 else "16"
     flat = decode(form, lambda at, held: data[at : at + held], 0, count * header.record_samples)
-    return flat.reshape(count, header.record_samples)
-
-
-def _continuous(
-    source: Source, path: str, header: _Header, signals: Sequence[_Signal], wanted: slice
-) -> Integers:
-    """(signals, samples)."""
-    per_record = signals[0].samples
-    first, last = wanted.start // per_record, -(-wanted.stop // per_record)
-    records = _records(source, path, header, first, last - first)
-    counts = np.empty((len(signals), wanted.stop - wanted.start), records.dtype)
-    shift = wanted.start - first * per_record
-    for row, signal in zip(counts, signals, strict=True):
-        flat = records[:, signal.start : signal.start + per_record].reshape(-1)
-        row[:] = flat[shift : shift + len(row)]
-    return counts
-
-
-def _scattered(
-    source: Source,
-    path: str,
-    header: _Header,
-    signals: Sequence[_Signal],
-    wanted: slice,
-    onsets: NDArray[np.int64],
-) -> tuple[Integers, NDArray[np.bool_]]:
-    """(signals, samples), and where no data record has any."""
-    per_record = signals[0].samples
-    touched = np.flatnonzero((onsets < wanted.stop) & (onsets + per_record > wanted.start))
+    records = flat.reshape(count, header.record_samples)
     shape = (len(signals), wanted.stop - wanted.start)
-    size = source.size(path)
-    check_size(2 * shape[0] * shape[1], packed=size, name=path)
-    kind = np.int32 if header.bytes_per_sample == 3 else np.int16
-    counts, missing = np.zeros(shape, kind), np.ones(shape, np.bool_)
-    for number in touched.tolist():
-        record = _records(source, path, header, number, 1)[0]
-        at = int(onsets[number]) - wanted.start
-        low, high = max(at, 0), min(at + per_record, shape[1])
-        for i, signal in enumerate(signals):
-            own = record[signal.start : signal.start + per_record]
-            counts[i, low:high] = own[low - at : high - at]
-        missing[:, low:high] = False
+    rows = [records[:, one.start : one.start + per_record].reshape(-1) for one in signals]
+    if onsets is None:
+        skipped = wanted.start - first * per_record
+        return np.stack([row[skipped : skipped + shape[1]] for row in rows]), None
+    check_size(2 * shape[0] * shape[1], packed=source.size(path), name=path)
+    places = (onsets[first:last, None] - wanted.start + np.arange(per_record)).reshape(-1)
+    inside = (places >= 0) & (places < shape[1])
+    counts, missing = np.zeros(shape, records.dtype), np.ones(shape, np.bool_)
+    missing[:, places[inside]] = False
+    for i, row in enumerate(rows):
+        counts[i, places[inside]] = row[inside]
     return counts, missing
 
 
@@ -444,7 +412,7 @@ def _parsed(data: bytes) -> Iterator[Note]:
 def _within(
     notes: Sequence[Note], rate: float, wanted: slice, samples: int
 ) -> tuple[tuple[Episode, ...], str]:
-    """Rhythms within a stretch as episodes, and the other annotations there as text."""
+    """Rhythms within a base.stretch as episodes, and the other annotations there as text."""
     timed = sorted(notes, key=lambda note: note.onset)
     rhythms = [note for note in timed if is_rhythm(note.text)]
     episodes = []

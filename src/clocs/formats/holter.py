@@ -17,15 +17,8 @@ from datetime import datetime
 import numpy as np
 
 from clocs.errors import UnusableError
-from clocs.formats.base import (
-    FileFormat,
-    FileMetadata,
-    Part,
-    ReadOptions,
-    leads_of,
-    make_recording,
-    stretch,
-)
+from clocs.formats import base
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.limits import check_size
 from clocs.recording import UNNAMED_LEAD, Episode, Recording, check_rate
@@ -97,7 +90,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
     said, nanovolts, start, held = _header(source, path)
     rate = said.rate or 0.0
     check_rate(rate, name=name)
-    kept = stretch(options, rate=rate, samples=held, name=name)
+    kept = base.stretch(options, rate=rate, samples=held, name=name)
     width = 2 * len(nanovolts)
     count = kept.stop - kept.start
     check_size(count * width, packed=count * width, name=name)
@@ -107,8 +100,8 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
     if len(data) < count * width:
         raise UnusableError("truncated", f"{name} ends before sample {kept.stop:,}")
     counts = np.frombuffer(data, "<i2").astype(np.int16, copy=False).reshape(count, -1).T
-    leads = leads_of(said.leads or (), options.lead_names, name=name)
-    return make_recording(
+    leads = base.leads_of(said.leads or (), options.lead_names, name=name)
+    return base.make_recording(
         counts,
         replace(said, leads=leads),
         per_mv=1e6 / np.array(nanovolts, np.float64),

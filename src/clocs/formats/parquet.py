@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.formats.array_files import identity
 from clocs.formats.arrays import (
     by_meaning,
     find_axes,
@@ -37,68 +40,69 @@ _FIELDS = ("rate", "unit", "patient", "id", "labels", "age", "sex", "recorded_at
 _TOGETHER = 64  # rows that are read at a time, since neighbours are wanted next
 
 
-@dataclass(frozen=True)
 class _Table:
-    """A file, as far as its footer tells.
+    """A file, as far as its footer tells."""
 
-    Attributes:
-        file: Its path, or its bytes.
-        key: What changes when the file does.
-        schema: Types of columns by name.
-        rows: How many there are.
-        facts: Of the file as a whole, by meaning.
-    """
-
-    file: Any
-    key: tuple[Any, ...]
-    schema: Mapping[str, Any]
-    rows: int
-    facts: Mapping[str, Any]
-
-    def scan(self) -> pl.LazyFrame:
+    def __init__(self, source: Source, path: str, key: tuple[Any, ...]) -> None:
         import polars as pl
 
-        return pl.scan_parquet(io.BytesIO(self.file) if isinstance(self.file, bytes) else self.file)
-
-    def by_meaning(self) -> dict[str, str]:
-        """Columns that are no signal, by meaning."""
-        plain = {name: name for name, kind in self.schema.items() if not kind.is_nested()}
-        found = by_meaning(plain)
-        return {key: name for key, name in found.items() if key in (*_FIELDS, "time", "sample")}
-
-    def lists(self) -> list[str]:
-        return [
+        self.key, self._block = key, (-1, pl.DataFrame())
+        disk = source.on_disk(path)
+        self._file: Any = source.read(path) if disk is None else disk
+        self.schema = dict(pl.read_parquet_schema(self._readable()))
+        self.facts = by_meaning(pl.read_parquet_metadata(self._readable()))
+        self.rows = int(self.scan().select(pl.len()).collect().item())
+        numbers = sum(1 for kind in self.schema.values() if kind.is_numeric())
+        packed = source.size(path)
+        check_size(8 * self.rows * numbers, packed=packed, name=stem(path), most=1 << 50)
+        plain = by_meaning({name: name for name, k in self.schema.items() if not k.is_nested()})
+        # Columns that are no signal, by meaning.
+        self.fields = {key: plain[key] for key in (*_FIELDS, "time", "sample") if key in plain}
+        self.lists = [
             name
             for name, kind in self.schema.items()
             if kind.is_nested() and _inner(kind).is_numeric() and meaning_of(name) not in _FIELDS
         ]
+        meanings = {meaning_of(name) for name in self.schema}
+        self.is_long = {"lead", "value"} <= meanings and not self.lists
 
-    def is_long(self) -> bool:
-        return {"lead", "value"} <= {meaning_of(name) for name in self.schema} and not self.lists()
+    def _readable(self) -> Any:
+        return io.BytesIO(self._file) if isinstance(self._file, bytes) else self._file
 
-    def ids(self) -> list[str]:
-        """Names of the recordings; one that is '' where there is only one."""
+    def scan(self) -> pl.LazyFrame:
         import polars as pl
 
-        named = self.by_meaning()
-        column = named.get("id")
-        if self.lists():
-            if column is None:
+        return pl.scan_parquet(self._readable())
+
+    def column(self, name: str, *, unique: bool = False) -> list[Any]:
+        import polars as pl
+
+        wanted = pl.col(name).unique(maintain_order=True) if unique else pl.col(name)
+        return self.scan().select(wanted).collect().to_series().to_list()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the recordings; one that is '' where there is only one."""
+        ids, key = self.fields.get("id"), self.fields.get("id") or self.fields.get("patient")
+        if self.lists:
+            names = [] if ids is None else [text_of(one) for one in self.column(ids)]
+            if ids is None or len(set(names)) < len(names):
                 names = [str(row) for row in range(self.rows)]
-            else:
-                held = self.scan().select(column).collect().to_series()
-                names = [text_of(one) for one in held.to_list()]
-                if len(set(names)) < len(names):
-                    names = [str(row) for row in range(self.rows)]
+        elif key is None:
+            return [""]
         else:
-            key = column or named.get("patient")
-            if key is None:
-                return [""]
-            unique = self.scan().select(pl.col(key).unique(maintain_order=True))
-            names = [text_of(one) for one in unique.collect().to_series().to_list()]
-            if column is None:  # patients' names are no names of recordings
+            names = [text_of(one) for one in self.column(key, unique=True)]
+            if ids is None:  # patients' names are no names of recordings
                 names = [str(number) for number in range(len(names))]
         return names if len(names) > 1 else [""]
+
+    def row(self, number: int) -> pl.DataFrame:
+        """One row of a file that has one per recording."""
+        block = number // _TOGETHER
+        if self._block[0] != block:
+            rows = self.scan().slice(block * _TOGETHER, _TOGETHER).collect()
+            self._block = block, rows
+        return self._block[1][number % _TOGETHER]
 
 
 def _inner(kind: Any) -> Any:
@@ -108,76 +112,39 @@ def _inner(kind: Any) -> Any:
     return kind
 
 
-def _open(source: Source, path: str) -> _Table:
+_LAST: list[_Table] = []  # the file that was read last: its next recordings are wanted next
+
+
+@contextmanager
+def _opened(source: Source, path: str) -> Iterator[_Table]:
     import polars as pl
 
-    disk = source.on_disk(path)
-    file: Any = disk if disk is not None else source.read(path)
-    readable: Any = io.BytesIO(file) if disk is None else disk
-    schema = pl.read_parquet_schema(readable)
-    facts = pl.read_parquet_metadata(io.BytesIO(file) if disk is None else disk)
-    key: tuple[Any, ...] = (os.getpid(), source, path)
-    if disk is not None:
-        state = os.stat(disk)  # noqa: PTH116
-        key = (os.getpid(), disk, state.st_mtime_ns, state.st_size)
-    table = _Table(file, key, dict(schema), 0, by_meaning(facts))
-    rows = int(table.scan().select(pl.len()).collect().item())
-    numbers = sum(1 for kind in schema.values() if kind.is_numeric())
-    packed = source.size(path)
-    check_size(8 * rows * numbers, packed=packed, name=stem(path), most=1 << 50)
-    return _Table(file, key, dict(schema), rows, by_meaning(facts))
+    key = (os.getpid(), *identity(source, path))
+    try:
+        with decoding(stem(path), "Parquet"):
+            if not _LAST or _LAST[0].key != key:
+                _LAST[:] = [_Table(source, path, key)]
+            yield _LAST[0]
+    except pl.exceptions.PanicException as error:
+        text = " ".join(str(error).split())[:100]
+        raise UnusableError("unreadable", f"{stem(path)} is damaged: {text}") from None
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:
-    import polars as pl
-
     name = stem(path)
-    try:
-        with decoding(name, "Parquet"):
-            table = _open(source, path)
-            names = _LAST.names(table)
-            if options.part not in names:
-                known = ", ".join(map(repr, names[:5]))
-                detail = f"{name} has no recording {options.part!r}; it has {known} …"
-                raise UnusableError("unreadable", detail)
-            values, said = _values(table, names.index(options.part), options, name)
-            if said.patient is None:
-                said = replace(said, patient=name)
-            label = f"{name}_{options.part}" if options.part else name
-            rate = said.rate if said.rate is not None else options.rate
-            kept = slice(None)
-            if rate is not None:
-                kept = stretch(options, rate=rate, samples=values.shape[1], name=label)
-            return recording_from(values[:, kept], said, options, name=label, sample=values)
-    except pl.exceptions.PanicException as error:
-        text = " ".join(str(error).split())[:100]
-        raise UnusableError("unreadable", f"{name} is damaged: {text}") from None
-
-
-class _Last:
-    """What was read last of a file of several recordings, since its next ones are wanted next."""
-
-    def __init__(self) -> None:
-        self._key: tuple[Any, ...] | None = None
-        self._names: list[str] = []
-        self._blocks: dict[int, pl.DataFrame] = {}
-
-    def names(self, table: _Table) -> list[str]:
-        if self._key != table.key:
-            self._key, self._names, self._blocks = table.key, table.ids(), {}
-        return self._names
-
-    def row(self, table: _Table, number: int) -> pl.DataFrame:
-        """One row of a file that has one per recording."""
-        self.names(table)
-        block = number // _TOGETHER
-        if block not in self._blocks:
-            rows = table.scan().slice(block * _TOGETHER, _TOGETHER).collect()
-            self._blocks = {block: rows}
-        return self._blocks[block][number % _TOGETHER]
-
-
-_LAST = _Last()
+    with _opened(source, path) as table:
+        if options.part not in table.names:
+            known = ", ".join(map(repr, table.names[:5]))
+            detail = f"{name} has no recording {options.part!r}; it has {known} …"
+            raise UnusableError("unreadable", detail)
+        values, said = _values(table, table.names.index(options.part), options, name)
+        said = replace(said, patient=said.patient or name)
+        label = f"{name}_{options.part}" if options.part else name
+        rate = said.rate if said.rate is not None else options.rate
+        kept = slice(None)
+        if rate is not None:
+            kept = stretch(options, rate=rate, samples=values.shape[1], name=label)
+        return recording_from(values[:, kept], said, options, name=label, sample=values)
 
 
 def _values(
@@ -186,21 +153,21 @@ def _values(
     """(leads, samples) of a recording, and what the file says about it."""
     import polars as pl
 
-    named = table.by_meaning()
-    if table.lists():
-        row = _LAST.row(table, number)
+    named = table.fields
+    if table.lists:
+        row = table.row(number)
         fields = {key: row[column][0] for key, column in named.items()}
         said = metadata_from({**table.facts, **fields})
-        return _from_lists(row, table.lists(), said, options, name)
+        return _from_lists(row, table.lists, said, options, name)
     frame = table.scan()
     column = named.get("id") or named.get("patient")
     if column is not None:
-        wanted = frame.select(pl.col(column).unique(maintain_order=True)).collect()
-        frame = frame.filter(pl.col(column).eq_missing(wanted.to_series()[number]))
+        wanted = table.column(column, unique=True)[number]
+        frame = frame.filter(pl.col(column).eq_missing(pl.lit(wanted)))
     held = frame.collect()
     fields = {key: held[column][0] for key, column in named.items() if len(held)}
     said = metadata_from({**table.facts, **fields})
-    if table.is_long():
+    if table.is_long:
         return from_long(held, said, name=name, columns=held.columns, given=options.rate)
     columns = held.columns
     odd = {one for one in columns if not held[one].dtype.is_numeric()} - {*named.values()}
@@ -250,24 +217,14 @@ def _common_unit(units: Sequence[str | None]) -> str | None:
 
 
 def _parts(source: Source, path: str, options: ReadOptions) -> list[Part]:
-    import polars as pl
-
-    name = stem(path)
-    try:
-        with decoding(name, "Parquet"):
-            table = _open(source, path)
-            names = _LAST.names(table)
-            patients: list[Any] = [None] * len(names)
-            column = table.by_meaning().get("patient")
-            if column is not None and table.lists():
-                patients = table.scan().select(column).collect().to_series().to_list()
-            return [
-                Part(one, None, text_of(patient) or None)
-                for one, patient in zip(names, patients, strict=True)
-            ]
-    except pl.exceptions.PanicException as error:
-        text = " ".join(str(error).split())[:100]
-        raise UnusableError("unreadable", f"{name} is damaged: {text}") from None
+    with _opened(source, path) as table:
+        patients: list[Any] = [None] * len(table.names)
+        if "patient" in table.fields and table.lists:
+            patients = table.column(table.fields["patient"])
+        return [
+            Part(one, None, text_of(patient) or None)
+            for one, patient in zip(table.names, patients, strict=True)
+        ]
 
 
 def _recognize(head: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnusableError
+from clocs.formats import base
 from clocs.formats.arrays import meaning_of, rate_in, recording_from, split_unit
-from clocs.formats.base import (
-    HEAD_BYTES,
-    FileFormat,
-    FileMetadata,
-    ReadOptions,
-    stretch,
-    units_per_mv,
-)
+from clocs.formats.base import FileFormat, FileMetadata, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.tables import from_long, from_wide, is_stamp, is_time, stamp_of
 from clocs.limits import UNPACKED_FREELY
@@ -313,7 +308,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     rate = said.rate or options.rate
     if rate is None:
         raise UnknownRateError.for_recording(name)
-    kept = stretch(options, rate=rate, samples=values.shape[1], name=name)
+    kept = base.stretch(options, rate=rate, samples=values.shape[1], name=name)
     return recording_from(values[:, kept], said, options, name=name, sample=values)
 
 
@@ -369,7 +364,21 @@ def _table(body: bytes, layout: _Layout, name: str) -> pl.DataFrame:
     try:
         return pl.read_csv(body, **options)
     except pl.exceptions.PolarsError as error:
-        raise _bad_row(body, layout, name, error) from None
+        what = _bad_row(body, layout) or f"cannot be read as a table: {error!s:.100}"
+        raise UnusableError("unreadable", f"{name} {what}") from None
+
+
+def _bad_row(body: bytes, layout: _Layout) -> str:
+    """What is wrong, and where; '' where that is not found."""
+    number = _COMMA if layout.decimal == "," else _POINT
+    for row, line in enumerate(io.BytesIO(body), 1):
+        fields = layout.fields(line.decode("utf-8", "replace"))
+        if len(fields) > layout.columns:
+            return f"has {len(fields)} columns in row {row:,}, {layout.columns} above"
+        for column, field in enumerate(fields):
+            if column not in layout.text and field not in _MISSING and not number.match(field):
+                return f"has {field[:20]!r} for a number in row {row:,}"
+    return ""
 
 
 def _without_spaces(body: bytes, marks: str) -> bytes:
@@ -381,36 +390,6 @@ def _without_spaces(body: bytes, marks: str) -> bytes:
         one = mark.encode()
         body = body.replace(b" " + one, one).replace(one + b" ", one)
     return body.strip(b" ")
-
-
-def _bad_row(body: bytes, layout: _Layout, name: str, error: Exception) -> UnusableError:
-    """What is wrong, and where."""
-    start = row = 0
-    while (stop := body.find(b"\n", start)) >= 0:
-        row += 1
-        fields = layout.fields(body[start:stop].decode("utf-8", "replace"))
-        if len(fields) > layout.columns:
-            detail = f"{name} has {len(fields)} columns in row {row:,}, {layout.columns} above"
-            return UnusableError("unreadable", detail)
-        for column, field in enumerate(fields):
-            if (
-                column not in layout.text
-                and field not in _MISSING
-                and not _is_number(field, layout)
-            ):
-                detail = f"{name} has {field[:20]!r} for a number in row {row:,}"
-                return UnusableError("unreadable", detail)
-        start = stop + 1
-    text = " ".join(str(error).split())[:100]
-    return UnusableError("unreadable", f"{name} cannot be read as a table: {text}")
-
-
-def _is_number(field: str, layout: _Layout) -> bool:
-    try:
-        float(field.replace(",", ".") if layout.decimal == "," else field)
-    except ValueError:
-        return False
-    return True
 
 
 def _rows_of_leads(
@@ -452,7 +431,7 @@ def _wide(
     )
     values = values.astype(np.float64, copy=False)
     if all(one and one.lower() in UNITS_PER_MV for one in units):
-        values = values / np.array([units_per_mv(str(one)) for one in units])[:, None]
+        values = values / np.array([base.units_per_mv(str(one)) for one in units])[:, None]
         said = replace(said, unit="mV")
     if said.leads is None and len(values) == 1 and "lead" in layout.facts:
         said = replace(said, leads=[layout.facts["lead"]])
@@ -465,7 +444,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
 
 def _recognize(head: bytes) -> bool:
     try:
-        layout = _find_layout(_plain(head, ""), whole=len(head) < HEAD_BYTES)
+        layout = _find_layout(_plain(head, ""), whole=len(head) < base.HEAD_BYTES)
     except UnusableError:
         return False
     return layout is not None and layout.is_signal()

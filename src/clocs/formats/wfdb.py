@@ -11,16 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from clocs.errors import UnusableError
-from clocs.formats.base import (
-    WITHOUT_VALUES,
-    FileFormat,
-    FileMetadata,
-    Part,
-    ReadOptions,
-    make_recording,
-    name_leads,
-    stretch,
-)
+from clocs.formats import base
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Signal, is_header, parse_header
 from clocs.formats.wfdb_signals import frames_of_record, record_rows, signals_of_record
@@ -66,7 +58,7 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
     frames = frames_of_record(source, path, header)
     if not frames:
         raise UnusableError("truncated", f"{path} has 0 of {header.samples or 'any'} samples")
-    wanted = stretch(options, rate=header.rate, samples=frames, name=path)
+    wanted = base.stretch(options, rate=header.rate, samples=frames, name=path)
     count = wanted.stop - wanted.start
     rows = record_rows(source, path, header, every, choice.kept, first=wanted.start, count=count)
     fields = header.fields()
@@ -81,7 +73,7 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
         extra=fields | dict(choice.extra),
     )
     in_mv = rows.counts.dtype.kind == "f"
-    return make_recording(
+    return base.make_recording(
         rows.counts,
         said,
         per_mv=1.0 if in_mv else np.array(rows.per_mv),
@@ -102,7 +94,7 @@ def refuse_missing(recording: Recording) -> None:
     Raises:
         UnusableError: nan.
     """
-    if recording.gaps or WITHOUT_VALUES in recording.extra:
+    if recording.gaps or base.WITHOUT_VALUES in recording.extra:
         raise UnusableError("nan", f"{recording.id} has samples marked as missing")
 
 
@@ -132,7 +124,7 @@ def _chosen(
 ) -> _Choice:
     """From the samples per frame, unit and name of all signals."""
     speeds, units, given = zip(*kinds, strict=True)
-    names, extra = name_leads(given, dict(mapped), name="it")
+    names, extra = base.name_leads(given, dict(mapped), name="it")
     voltages = [unit.lower() in UNITS_PER_MV for unit in units]
     wanted = {canonical_lead(lead) for lead in leads or ()}
     chosen = [i for i, voltage in enumerate(voltages) if voltage or names[i] in wanted]
