@@ -23,8 +23,7 @@ from torch import Tensor
 
 from clocs.frames.splits import PARTS, split_patients
 from clocs.models.classifier import as_classifier
-from clocs.models.explain import Explainer
-from clocs.models.module_input import module_input
+from clocs.models.explain import Explainer, module_input
 from clocs.store.store import open_store
 
 SHARES = (0.02, 0.05, 0.10)

@@ -32,9 +32,7 @@ from torch import Tensor
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS, split_patients
 from clocs.models.classifier import as_classifier
-from clocs.models.explain import Explainer
-from clocs.models.module_input import module_input
-from clocs.models.occlusion import REACH
+from clocs.models.explain import Explainer, module_input
 from clocs.store.store import open_store
 
 SHARES = (0.1, 0.2, 0.3)
@@ -72,8 +70,7 @@ def ways_over_time(
     each = {} if one_lead is None else {"0.1 s of each lead, summed": one_lead.sum(axis=0)}
     by_gradients = gradients(explainer, x, k).sum(axis=0)
     return {
-        "0.3 s of all leads": explainer.effects_over_time(x, k, reach=0.1),
-        "0.1 s of all leads": explainer.effects_over_time(x, k, reach=0.0),
+        "0.1 s of all leads": explainer.effects_over_time(x, k),
         **each,
         "integrated gradients": by_gradients,
         "integrated gradients, 0.3 s": smooth(by_gradients),
@@ -171,7 +168,7 @@ def main() -> None:
         for name, by_lead in leads.items():
             found.setdefault(("leads", name, 0.5), []).append(left(without_leads(x, by_lead)))
         print(f"{len(whole)} …", end="\r", flush=True)
-    print(f"{len(whole)} recordings, mean probability {np.mean(whole):.3f}; REACH is {REACH:g} s")
+    print(f"{len(whole)} recordings, mean probability {np.mean(whole):.3f}")
     print("            probability after deleting   after keeping alone   greater fall than")
     print("tenths of          10 %   20 %   30 %    10 %   20 %   30 %   random, at 10 %")
     for name in dict.fromkeys(name for what, name, _ in found if what == "deleted"):

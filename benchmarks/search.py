@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.faiss_engines import KindOrAuto, scan
-from clocs.patients.index import PatientIndex
+from clocs.patients.index import KindOrAuto, PatientIndex, scan
 
 DIM, FACTORS, K, QUERIES = 128, 24, 10, 200
 BLOCK = 100_000

@@ -15,7 +15,7 @@ from clocs import Checkpoint, Frames, Store
 from clocs.datasets.pseudonyms import key_of
 from clocs.evaluation.groups import score_groups
 from clocs.files import PUBLIC, private_cache, write_atomic
-from clocs.patients.index_folder import INDEXED
+from clocs.patients.index_files import INDEXED
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 

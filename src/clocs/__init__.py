@@ -23,18 +23,16 @@ if TYPE_CHECKING:
     from clocs.frames.frames import Frames
     from clocs.models.classifier import Classifier, load
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
+    from clocs.models.dataset_views import huggingface_dataset, torch_dataset
     from clocs.models.explain import explain
     from clocs.models.export import export
     from clocs.models.finetune import finetune
-    from clocs.models.frame_dataset import torch_dataset
-    from clocs.models.huggingface import huggingface_dataset
     from clocs.models.predict import predict
     from clocs.models.scores import evaluate_classifier
-    from clocs.patients.build_index import index
+    from clocs.patients.build_index import index, similar
     from clocs.patients.distances import patient_distances
     from clocs.patients.embed import embed
     from clocs.patients.retrieval import retrieval
-    from clocs.patients.similar import similar
     from clocs.pretraining.pretrain import pretrain
     from clocs.recording import FrameSpec, Recording
     from clocs.service.run import serve
@@ -62,12 +60,12 @@ _WHERE = {
     "index": ("clocs.patients.build_index", "index"),
     "retrieval": ("clocs.patients.retrieval", "retrieval"),
     "serve": ("clocs.service.run", "serve"),
-    "similar": ("clocs.patients.similar", "similar"),
+    "similar": ("clocs.patients.build_index", "similar"),
     "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
     "reproduce": ("clocs.experiments.reproduce", "reproduce"),
     "report": ("clocs.experiments.report", "report"),
-    "torch_dataset": ("clocs.models.frame_dataset", "torch_dataset"),
-    "huggingface_dataset": ("clocs.models.huggingface", "huggingface_dataset"),
+    "torch_dataset": ("clocs.models.dataset_views", "torch_dataset"),
+    "huggingface_dataset": ("clocs.models.dataset_views", "huggingface_dataset"),
     "load": ("clocs.models.classifier", "load"),
     "read": ("clocs.formats.read", "read"),
     "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),

@@ -21,11 +21,12 @@ from clocs import Checkpoint, Store, open_store
 from clocs.cli.main import root_command
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS
+from clocs.patients.build_index import open_index
 from clocs.patients.distances import METRICS
 from clocs.patients.embed import embed_levels
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.faiss_engines import KindOrAuto
-from clocs.patients.index_folder import INDEXED, open_index
+from clocs.patients.index import KindOrAuto
+from clocs.patients.index_files import INDEXED
 from clocs.patients.rows import LEVELS
 from clocs.recording import FrameSpec
 

@@ -16,7 +16,7 @@ from clocs.encoders.base import Weights
 from clocs.encoders.cnn import CNN
 from clocs.evaluation.groups import score_groups
 from clocs.frames.frames import Frames
-from clocs.patients.encode import encoded
+from clocs.patients.encode import Windows, encoded
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
@@ -69,5 +69,6 @@ def test_the_input_of_evaluation_is_that_of_pretraining(
     with middles_of_inputs(monkeypatch) as embedding:
         samples = small_frames.spec.samples
         windows = small_frames.signals[: AT_ONCE * samples].reshape(-1, samples)
-        list(encoded(checkpoints[0], [np.asarray(windows)], samples))
+        seen = Windows(np.asarray(windows)[:, None], np.ones((len(windows), 1), np.bool_))
+        list(encoded(checkpoints[0], [seen]))
     assert float(torch.cat(embedding).mean()) == pytest.approx(learned_on, abs=0.1)

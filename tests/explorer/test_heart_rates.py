@@ -20,7 +20,7 @@ from clocs.explorer import heart_rates as rates_module
 from clocs.explorer.heart_rates import HeartRates, measure_rates, rates_folder, read_rates
 from clocs.explorer.session import Session
 from clocs.files import locked
-from clocs.patients.heart_rate import heart_rate, heart_rates
+from clocs.patients.beats import heart_rate, heart_rates
 from clocs.recording import Recording
 from clocs.web.packing import unpack
 from explorer.conftest import serving

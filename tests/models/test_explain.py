@@ -14,9 +14,7 @@ import clocs
 from clocs.errors import ClocsError, SettingError
 from clocs.frames.frames import Frames
 from clocs.models.classifier import Classifier
-from clocs.models.explain import Explainer
-from clocs.models.module_input import module_input
-from clocs.models.occlusion import CELL, REACH
+from clocs.models.explain import CELL, Explainer, module_input
 from clocs.recording import Gap, Recording
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
@@ -85,9 +83,7 @@ def test_of_many_leads_a_stretch_of_all_counts_and_in_each_as_much_as_the_lead(
         assert by_lead[lead] == pytest.approx(before - logit(explainer, without, 1), abs=1e-5)
     weight = by_lead.clip(min=0) / by_lead.max()
     for cell in (0, 7, effects.shape[1] - 1):
-        start, stop = (
-            round(end * rate) for end in (cell * CELL - REACH, (cell + 1) * CELL + REACH)
-        )
+        start, stop = (round(end * rate) for end in (cell * CELL, (cell + 1) * CELL))
         at, changed = np.arange(x.shape[1]), x.copy()
         gone = (at >= start) & (at < stop)
         for signal in changed:

@@ -21,10 +21,8 @@ from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
-from clocs.models.export import traced
-from clocs.models.export_check import difference
-from clocs.models.export_facts import export_facts
-from clocs.models.exported import Run, load_exported
+from clocs.models.export import Run, difference, load_exported, traced
+from clocs.models.model_card import export_facts
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec

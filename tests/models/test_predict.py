@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from numpy.typing import NDArray
 
 import clocs
 from clocs import Checkpoint, Store
@@ -18,11 +17,17 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.models.abstention import distance, fit_reference, signal_quality
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
-from clocs.models.predict import predict_recordings
-from clocs.models.prediction_table import HASH, MEANINGS, MODEL, fingerprint
-from clocs.models.row_means import Item, mean_vectors
-from clocs.patients.embed_files import embed_recordings
-from clocs.patients.encode import Windows, encoded, encoded_by_all
+from clocs.models.predict import (
+    HASH,
+    MEANINGS,
+    MODEL,
+    Item,
+    fingerprint,
+    mean_vectors,
+    predict_recordings,
+)
+from clocs.patients.embed_files import FileWindows, cut_each, embed_recordings
+from clocs.patients.encode import InputSpec, Windows, encoded, encoded_by_all
 from clocs.recording import UNNAMED_LEAD, Gap
 from own_files import record
 
@@ -95,10 +100,11 @@ def test_a_prediction_is_that_of_the_mean_over_rows_of_each_member(
 def test_members_are_encoded_as_one_fleet_like_each_alone(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    windows = np.random.default_rng(0).integers(-900, 900, (70, 2500)).astype(np.int16)
-    (z,) = encoded_by_all(classifier.encoders, [windows], 2500)
+    values = np.random.default_rng(0).integers(-900, 900, (70, 1, 2500)).astype(np.int16)
+    windows = Windows(values, np.ones((70, 1), np.bool_))
+    ((_, z),) = encoded_by_all(classifier.encoders, [windows])
     for own, member in zip(z, classifier.encoders, strict=True):
-        np.testing.assert_allclose(own, next(encoded(member, [windows], 2500)), atol=1e-5)
+        np.testing.assert_allclose(own, next(encoded(member, [windows])), atol=1e-5)
 
 
 def test_a_csv_of_predictions_holds_no_formula_and_parquet_the_exact_name(
@@ -178,31 +184,21 @@ def test_stretches_cover_a_long_recording_and_those_without_signal_say_so(
     long = replace(one, digital=np.tile(one.digital, 4))
     count = int(long.samples / long.rate / frame.seconds)
     hole = (Gap(0, int(3 * frame.seconds * one.rate), lead) for lead in one.leads)
-    (windows,) = _windows(classifier, replace(long, gaps=tuple(hole)))
-    (seen, frames) = windows
-    item = Item(None, "long.hea", "p", "long", 40.0, count, seen, frames)
-    whole = mean_vectors(classifier.encoders, iter([item, item]), None)
-    parts = mean_vectors(classifier.encoders, iter([item, item]), 3)
+    takes = InputSpec.from_checkpoint(classifier.encoders[0])
+    (seen,) = cut_each([replace(long, gaps=tuple(hole))], takes)
+    assert isinstance(seen, FileWindows)
+    items = [Item({}, key, count, seen.windows, seen.frame_of, seen.reading) for key in (0, 1)]
+    whole, parts = mean_vectors(classifier, items), mean_vectors(classifier, items, 3)
     each = -(-count // 3)
-    assert len(whole.stretches) == 2 and len(parts.stretches) == 2 * each
-    assert "no signal" in (parts.stretches[0].problem or "")
-    assert parts.stretches[0].rows == 0 and 0 not in parts.at
-    assert [one.start for one in parts.stretches[:2]] == [0.0, 3 * frame.seconds]
-    assert parts.stretches[each - 1].end == count * frame.seconds
-    weights = np.array([parts.stretches[k].rows for k in parts.at[: each - 1]])
-    joined = (parts.vectors[:, : each - 1] * weights[:, None]).sum(axis=1) / weights.sum()
+    assert len(whole.about) == 2 and len(parts.about) == 2 * each
+    assert "no signal" in parts.about[0]["problem"]
+    assert parts.about[0]["rows"] == 0 and 0 not in parts.there
+    assert [one["start"] for one in parts.about[:2]] == [0.0, 3 * frame.seconds]
+    assert parts.about[each - 1]["end"] == count * frame.seconds
+    weights = np.array([one["rows"] for one in parts.about[:each]])
+    joined = (parts.vectors[:, :each] * weights[:, None]).sum(axis=1) / weights.sum()
     np.testing.assert_allclose(joined, whole.vectors[:, 0], atol=1e-5)
     np.testing.assert_allclose(whole.vectors[:, 0], whole.vectors[:, 1], atol=1e-5)
-
-
-def _windows(
-    classifier: Classifier, recording: clocs.Recording
-) -> list[tuple[Windows, NDArray[np.int64]]]:
-    from clocs.patients.embed_files import FileWindows, file_windows
-
-    card = classifier.encoders[0].card
-    made = file_windows([recording], card.frame, card.leads, ())
-    return [(one.windows, one.frame_of(())) for *_, one in made if isinstance(one, FileWindows)]
 
 
 def test_tables_are_written_with_the_name_and_hash_of_the_model(

@@ -12,12 +12,11 @@ import pytest
 from clocs import Checkpoint, Store
 from clocs.errors import BusyError, ClocsError, SettingError
 from clocs.files import locked
-from clocs.patients.build_index import _add, index
+from clocs.patients.build_index import _add, index, open_index, similar
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
-from clocs.patients.index_folder import INDEXED, open_index
+from clocs.patients.index_files import INDEXED
 from clocs.patients.rows import Level
-from clocs.patients.similar import similar
 from clocs.store.manifest import MANIFEST
 
 
@@ -110,7 +109,7 @@ def test_wrong_arguments_are_refused_before_anything_is_encoded_or_written(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("encoded in vain")
 
-    monkeypatch.setattr("clocs.patients.build_index.embed_levels", never)
+    monkeypatch.setattr("clocs.patients.embed.embed_levels", never)
     for words, folder, options in (
         ("give it with `add`", tmp_path / "new", {"replace": True}),
         ("is a file", tmp_path / "file", {}),

@@ -11,7 +11,6 @@ import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import FileError, SettingError
 from clocs.patients.cohort import as_cohort, cohort_text, read_cohort
-from clocs.patients.filters import Where
 
 
 @pytest.mark.parametrize(
@@ -68,9 +67,7 @@ def test_stores_are_embedded_and_indexed_for_a_cohort_alone(
     assert (made.vectors == everyone.vectors[own]).all()
     done = clocs.index(checkpoint, small_store, out=tmp_path / "index", cohort=wanted)
     assert done.total == {"patient": 5, "recording": 10}
-    near = clocs.similar(
-        tmp_path / "index", patient=wanted[0], where=Where(cohort=as_cohort(wanted[2:4]))
-    )
+    near = clocs.similar(tmp_path / "index", patient=wanted[0], cohort=wanted[2:4])
     assert sorted(near["patient"]) == wanted[2:4]
 
 

@@ -19,10 +19,9 @@ from clocs.errors import CheckpointError, ClocsWarning, FileError, SettingError,
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.patients.embed import embed_levels
-from clocs.patients.embeddings import Embeddings, expect_replaceable, joined
-from clocs.patients.encode import encoded
+from clocs.patients.embeddings import Embeddings, UnitMeans, as_units, expect_replaceable, joined
+from clocs.patients.encode import Windows, encoded
 from clocs.patients.index import PatientIndex
-from clocs.patients.unit_vectors import UnitMeans, normalized
 from clocs.recording import FrameSpec
 from clocs.training.embed import AT_ONCE, embed_instances
 from damage import read_damaged
@@ -48,15 +47,17 @@ def test_the_stream_gives_the_bits_of_frames_in_memory(
 
 def test_a_vector_does_not_depend_on_its_batch(checkpoint: Checkpoint) -> None:
     draw = np.random.default_rng(0)
-    windows = draw.integers(-500, 500, size=(AT_ONCE + 5, 2500)).astype(np.int16)
-    whole = np.concatenate(list(encoded(checkpoint, [windows], 2500)))
+    values = draw.integers(-500, 500, size=(AT_ONCE + 5, 1, 2500)).astype(np.int16)
+    windows = Windows(values, np.ones((len(values), 1), np.bool_))
+    whole = np.concatenate(list(encoded(checkpoint, [windows])))
     for size in (1, 2, 7, 700):
-        pieces = np.array_split(windows[:1400], 1400 // size)
+        starts = range(0, 1400, size)
+        pieces = [windows[start : min(start + size, 1400)] for start in starts]
         np.testing.assert_array_equal(
-            np.concatenate(list(encoded(checkpoint, pieces, 2500))), whole[:1400]
+            np.concatenate(list(encoded(checkpoint, pieces))), whole[:1400]
         )
     for row in (0, AT_ONCE - 1, AT_ONCE + 4):
-        alone = next(encoded(checkpoint, [windows[row : row + 1]], 2500))
+        alone = next(encoded(checkpoint, [windows[row : row + 1]]))
         np.testing.assert_array_equal(alone[0], whole[row])
 
 
@@ -117,7 +118,7 @@ def test_means_do_not_depend_on_batches_or_on_the_order_of_groups(in_order: bool
     sums = np.zeros((20, 6))
     for own, one in zip(group, wide / np.where(length > 0, length, 1), strict=True):
         sums[own] += one
-    assert np.array_equal(means.vectors, normalized(sums)[0]) and means.nonzero.all()
+    assert np.array_equal(means.vectors, as_units(sums)) and means.nonzero.all()
     assert np.array_equal(means.views, np.bincount(group[vectors.any(axis=1)], minlength=20))
     assert means.zeros == len(vectors[::7])
 
@@ -270,7 +271,7 @@ def test_vectors_of_different_leads_cannot_be_joined(
 
 
 def test_arrays_are_refused_in_one_sentence(checkpoint: Checkpoint) -> None:
-    for wrong in (np.zeros((1, 4, 2500)), [Path("a.csv")], None):
+    for wrong in (np.zeros((1, 4)), [Path("a.csv")], None):
         with pytest.raises(SettingError, match="`sources` are stores, or the paths of files"):
             clocs.embed(checkpoint, wrong)  # type: ignore[arg-type]
 

@@ -11,10 +11,15 @@ import pytest
 from clocs import Checkpoint, Recording, Store
 from clocs.errors import ClocsError, ClocsWarning
 from clocs.frames.frames import Frames
-from clocs.patients.embed_each import embed_each
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed_files import cut_each, embed_each, embed_recordings
+from clocs.patients.encode import InputSpec
 from clocs.recording import Gap
 from tiny_leads import many_lead_checkpoints, tiny_leads
+
+
+def vectors_of(checkpoint: Checkpoint, recordings: list[Recording]) -> list[object]:
+    spec = InputSpec.from_checkpoint(checkpoint)
+    return [*embed_each(cut_each(recordings, spec), spec)]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def test_each_vector_is_that_of_embed_recordings_bit_for_bit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClocsWarning)
         expected = embed_recordings(checkpoint, mixture)
-    made = embed_each(checkpoint, mixture)
+    made = vectors_of(checkpoint, mixture)
     vectors = [one for one in made if not isinstance(one, ClocsError)]
     np.testing.assert_array_equal(vectors, expected.vectors)
     problems = [str(one) for one in made if isinstance(one, ClocsError)]
@@ -48,9 +53,9 @@ def test_each_vector_is_that_of_embed_recordings_bit_for_bit(
 def test_a_vector_does_not_depend_on_the_others_in_its_batch(
     checkpoint: Checkpoint, mixture: list[Recording]
 ) -> None:
-    together = embed_each(checkpoint, mixture[:6] * 9)
+    together = vectors_of(checkpoint, mixture[:6] * 9)
     for place, recording in enumerate(mixture[:6]):
-        (alone,) = embed_each(checkpoint, [recording])
+        (alone,) = vectors_of(checkpoint, [recording])
         np.testing.assert_array_equal(together[place + 18], alone)
 
 
@@ -61,4 +66,4 @@ def test_encoders_of_many_leads_see_them_at_once(small_frames: Frames, small_sto
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ClocsWarning)
             expected = embed_recordings(checkpoint, recordings).vectors
-        np.testing.assert_array_equal(embed_each(checkpoint, recordings), expected)
+        np.testing.assert_array_equal(vectors_of(checkpoint, recordings), expected)

@@ -13,16 +13,15 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 import pytest
+import xxhash
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, FileError, SettingError, StoreError
-from clocs.patients import faiss_engines as engines_module
 from clocs.patients import index_files
-from clocs.patients.embeddings import Embeddings, joined
-from clocs.patients.filters import Where
-from clocs.patients.index import PatientIndex
+from clocs.patients.cohort import Where
+from clocs.patients.embeddings import Embeddings, as_units, joined
+from clocs.patients.index import PatientIndex, pick_kind
 from clocs.patients.index_files import VECTORS
-from clocs.patients.unit_vectors import as_units, normalized
 from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 from damage import read_damaged
@@ -105,7 +104,7 @@ def test_approximate_search_finds_most_and_states_true_distances(kind: Kind) -> 
 def test_a_filter_passed_by_too_many_rows_to_scan_uses_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.patients.faiss_engines.EXACT_UP_TO", 100)
+    monkeypatch.setattr("clocs.patients.index.EXACT_UP_TO", 100)
     embeddings, queries = random_embeddings(3000), random_embeddings(20, seed=4).vectors
     mask = Where(label="A").mask(embeddings.rows)
     assert mask is not None
@@ -300,11 +299,10 @@ def test_a_vector_that_is_not_finite_is_refused_by_name() -> None:
 def test_vectors_are_normalized_block_by_block_and_unit_vectors_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("clocs.patients.unit_vectors._AT_ONCE", 7)
+    monkeypatch.setattr("clocs.patients.embeddings._AT_ONCE", 7)
     made = random_embeddings(30).vectors
     made[11] = 0
-    unit, alive = normalized(made)
-    assert np.flatnonzero(~alive).tolist() == [11]
+    unit, alive = as_units(made), np.arange(30) != 11
     length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
     np.testing.assert_array_equal(unit[alive], (made[alive] / length[alive]).astype(np.float32))
     assert not unit[11].any()
@@ -317,11 +315,11 @@ def test_an_index_that_cannot_be_written_leaves_the_old_one(
     PatientIndex.build(random_embeddings(100), "hnsw").save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def full(self: engines_module.Approximate, path: Path) -> None:
+    def full(engine: object, path: Path) -> None:
         path.write_bytes(b"half of it")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(engines_module.Approximate, "write", full)
+    monkeypatch.setattr(index_files, "_write_engine", full)
     index = PatientIndex.load(tmp_path)
     index.add(random_embeddings(5, start=100))
     with pytest.raises(FileError, match="the disk is full"):
@@ -417,17 +415,17 @@ def test_an_index_that_is_added_to_while_it_is_opened_opens_as_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     PatientIndex.build(random_embeddings(10)).save(tmp_path)
-    read = index_files._read_manifest
+    read = index_files.read_manifest
 
     def read_and_add(folder: Path) -> dict[str, Any]:
         found = read(folder)
-        monkeypatch.setattr(index_files, "_read_manifest", read)
+        monkeypatch.setattr(index_files, "read_manifest", read)
         other = PatientIndex.load(folder)
         other.add(random_embeddings(5, start=10))
         other.save(folder)
         return found
 
-    monkeypatch.setattr(index_files, "_read_manifest", read_and_add)
+    monkeypatch.setattr(index_files, "read_manifest", read_and_add)
     assert len(PatientIndex.load(tmp_path)) == 15
 
 
@@ -448,11 +446,11 @@ def test_another_index_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_the_kind_depends_on_the_size_and_wrong_arguments_are_refused() -> None:
     sizes = {10: "exact", 1_000_000: "exact", 1_000_001: "hnsw", 10_000_000: "ivf"}
-    sizes[10_000_001] = "ivfpq"
-    assert {n: engines_module.pick_kind("auto", n) for n in sizes} == sizes
+    sizes[10_000_001] = "ivf"
+    assert {n: pick_kind("auto", n) for n in sizes} == sizes
     index = PatientIndex.build(random_embeddings(10))
     for act in (
-        lambda: engines_module.pick_kind("magic", 1),  # type: ignore[arg-type]
+        lambda: pick_kind("magic", 1),  # type: ignore[arg-type]
         lambda: index.search(np.ones((1, 3), np.float32)),
         lambda: index.search(index.vectors, 0),
         lambda: index.search(index.vectors, where=np.ones(3, bool)),
@@ -478,3 +476,36 @@ def test_torch_and_faiss_work_in_one_process() -> None:
         before = (x @ x.T).sum()
         assert len(index.search(random_embeddings(50, seed=1).vectors, 5).rows) == 50
         assert torch.equal((x @ x.T).sum(), before)
+
+
+def test_an_index_whose_engine_was_on_disk_is_searched_exactly(tmp_path: Path) -> None:
+    """Earlier versions kept those of the kind 'ivfpq' in format 5, with rows for Arrow."""
+    made = PatientIndex.build(random_embeddings(50))
+    made.save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    table = pl.read_parquet(tmp_path / manifest["files"]["rows"]["name"])
+    table.write_ipc(tmp_path / "rows-0.arrow", compression="uncompressed")
+    contents = {"rows": tmp_path / "rows-0.arrow", "codes": tmp_path / "codes-0.ivf"}
+    contents["engine"] = tmp_path / "engine-0.faiss"
+    for role in ("codes", "engine"):
+        contents[role].write_bytes(role.encode())
+    manifest |= {"format": 5, "kind": "ivfpq", "efforts": []}
+    manifest["files"] = {
+        role: {
+            "name": path.name,
+            "bytes": path.stat().st_size,
+            "xxh3": xxhash.xxh3_128_hexdigest(path.read_bytes()),
+        }
+        for role, path in contents.items()
+    }
+    del manifest["sha256"], manifest["datasets"]
+    manifest["sha256"] = own_hash(manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    opened = PatientIndex.load(tmp_path)
+    assert opened.kind == "exact" and isinstance(opened.vectors, np.memmap)
+    patient = made.rows["patient"][3]
+    assert opened.similar(patient).equals(made.similar(patient))
+    opened.add(random_embeddings(5, start=50))
+    opened.save(tmp_path)
+    assert len(PatientIndex.load(tmp_path)) == 55
+    assert not any(path.exists() for path in contents.values())

@@ -116,7 +116,7 @@ def test_an_explanation_colors_no_flat_lead_and_says_that_the_classifier_abstain
     assert made.leads == ("II", "aVL", "aVR")
     assert np.isnan(made.attribution[2, : 12 * RATE]).all()
     assert np.isfinite(made.attribution[2, 16 * RATE : 20 * RATE]).all()
-    assert "too noisy" in (made.abstained or "") and made.facts()["abstained"] == made.abstained
+    assert "too noisy" in (made.abstained or "") and made.to_dict()["abstained"] == made.abstained
     assert clocs.explain(classifier, edf).abstained is None
 
 

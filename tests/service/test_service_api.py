@@ -17,8 +17,8 @@ import clocs
 import unhurried
 from clocs import Checkpoint, Recording
 from clocs.models.classifier import Classifier
-from clocs.patients.embed_each import embed_each
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed_files import cut_each, embed_each, embed_recordings
+from clocs.patients.encode import InputSpec
 from clocs.recording import STANDARD_LEADS
 from clocs.service import api
 from clocs.service.bodies import Limits, example_body
@@ -199,9 +199,11 @@ def test_an_encoder_of_many_leads_gives_the_same_bits_in_every_batch(
     threads = torch.get_num_threads()
     for torch_threads in (1, 2):
         torch.set_num_threads(torch_threads)
-        together = embed_each(encoder, recordings)
+        spec = InputSpec.from_checkpoint(encoder)
+        together = embed_each(cut_each(recordings, spec), spec)
         for some in (1, 2, 5):
-            np.testing.assert_array_equal(embed_each(encoder, recordings[:some]), together[:some])
+            few = embed_each(cut_each(recordings[:some], spec), spec)
+            np.testing.assert_array_equal(few, together[:some])
     torch.set_num_threads(threads)
 
 

@@ -18,7 +18,7 @@ from clocs.encoders.make import ENCODERS, sees_many_leads
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
-from clocs.models.module_input import module_input
+from clocs.models.explain import module_input
 from clocs.patients.embed_files import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained

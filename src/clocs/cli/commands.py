@@ -389,7 +389,7 @@ def predict(
     if refused := [n for n, v in (("label", label), ("start", start)) if v is not None]:
         raise SettingError(f"`{refused[0]}` goes with `explain`; give it too")
     from clocs.models.classifier import as_classifier
-    from clocs.patients.reading import counted_notes
+    from clocs.patients.rows import counted_notes
 
     file = call.given.get("out")
     classifier = as_classifier(call.given["model"])
@@ -435,13 +435,13 @@ def _explain(call: Call, file: Path, **options: Any) -> Answer:
     if file.suffix.lower() == ".json":
         from clocs.files import write_atomic
 
-        write_atomic(file, json.dumps(made.facts(), allow_nan=False).encode())
+        write_atomic(file, json.dumps(made.to_dict(), allow_nan=False).encode())
     else:
         from clocs.figures.canvas import save
         from clocs.figures.ecg import explanation_paper
 
         save(explanation_paper(made), file)
-    facts = {k: v for k, v in made.facts().items() if k != "attribution"}
+    facts = {k: v for k, v in made.to_dict().items() if k != "attribution"}
     abstains = f"The classifier abstains ({made.abstained}). " if made.abstained else ""
     words = f"{made.recording.id}: {made.label}, probability {made.probability:.2f}. {abstains}"
     return Answer({"file": str(file)} | facts, [f"{words}The explanation is {file}."])

@@ -41,7 +41,7 @@ def describe(path: Path | str, *, verify: bool = False) -> tuple[str, Any]:
 
     place = named_path(path)
     if all((place / level / MANIFEST).is_file() for level in ("patient", "recording")):
-        from clocs.patients.index_folder import index_facts
+        from clocs.patients.index_files import index_facts
 
         return "index", index_facts(place, verify=verify)
     if place.suffix == ".safetensors" or any(place.glob("seed-*.safetensors")):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ def embed(
         split: Part of the stores, by patient.
     """
     from clocs.patients.embeddings import expect_replaceable
-    from clocs.patients.reading import counted_notes
+    from clocs.patients.rows import counted_notes
     from clocs.store.manifest import MANIFEST
 
     expect_replaceable(Path(out))
@@ -72,27 +71,17 @@ def index(call: Call, *, out: str = "index") -> Answer:
     return Answer({"index": out, **vars(done)}, shown, done.problems)
 
 
-def similar(call: Call, *, cohort: str | None = None) -> Answer:
-    """Print the neighbors.
-
-    Args:
-        cohort: Only these patients: a CSV with a column patient, or one ID per line.
-    """
-    from clocs.patients.cohort import read_cohort
-    from clocs.patients.filters import Where
-
-    group = None if cohort is None else read_cohort(Path(cohort))
-    fields = inspect.signature(Where).parameters
-    where = {name: call.given.pop(name) for name in fields if name in call.given}
+def similar(call: Call) -> Answer:
+    """Print the neighbors."""
     given = call.given
     level, query = given.get("level", "patient"), given.get("patient") or given.get("file")
-    found = call(where=Where(**where, cohort=group))
+    found = call()
     ids = ["dataset", "patient", "recording"][: 3 if level == "recording" else 2]
     rows = found.select(*ids, "labels", "age", "sex", "split", "distance", "euclidean")
     shown: list[Any] = [tables.neighbors_table(rows.drop("split"), f"Nearest to {query}")]
     shown += [] if rows.height else ["No other patient of the index passes."]
     if "file" in given:
-        from clocs.patients.index_folder import open_index
+        from clocs.patients.build_index import open_index
 
         leads = open_index(Path(given["index"]), level).leads
         shown += [f"Leads: {', '.join(leads)}, those of the index."] if leads else []

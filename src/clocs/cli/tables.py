@@ -443,8 +443,7 @@ def index_table(facts: Mapping[str, Any]) -> Table:
     for level in ("patient", "recording"):
         own = facts[level]
         replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
-        finds = f", recall {own['efforts'][0]['recall']:.3f}" if "efforts" in own else ""
-        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{finds}{replaced}"))
+        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{replaced}"))
         rows += [(f"  {name}", f"{count:,}") for name, count in own["datasets"].items()]
     rows += [
         ("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s"),

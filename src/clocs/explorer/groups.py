@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
 from clocs.files import private_folder, write_atomic, writing
-from clocs.patients.average_beat import average_beat
+from clocs.patients.beats import average_beat
 from clocs.patients.cohort import Cohort, cohort_text, read_cohort
 from clocs.recording import STANDARD_LEADS, Recording
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import BusyError, ClocsError, StoreError
 from clocs.files import locked, private_cache
-from clocs.patients.heart_rate import heart_rate
+from clocs.patients.beats import heart_rate
 from clocs.sealed import ArrayFile
 from clocs.store.store import Store, open_store
 from clocs.store.table import recording_of

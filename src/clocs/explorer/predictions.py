@@ -121,8 +121,7 @@ class SavedClassifiers:
         return made
 
     def _predicted(self, number: int, recording: Recording) -> dict[str, Any]:
-        from clocs.models.predict import predict_recordings
-        from clocs.models.prediction_table import probability_column
+        from clocs.models.predict import predict_recordings, probability_column
 
         classifier = self._explainers[number].classifier
         card = classifier.card

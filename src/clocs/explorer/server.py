@@ -32,8 +32,7 @@ from clocs.explorer.session import (
 from clocs.explorer.training_runs import log_lines, run_facts, run_folders
 from clocs.explorer.uploads import Uploads
 from clocs.files import csv_text
-from clocs.patients.cohort import cohort_text
-from clocs.patients.filters import Where
+from clocs.patients.cohort import Where, cohort_text
 from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.body_reader import BodyReader

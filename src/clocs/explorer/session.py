@@ -34,10 +34,9 @@ from clocs.explorer.patient_map import (
 from clocs.explorer.predictions import Predictors, SavedClassifiers, Source, seen_sentence
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
-from clocs.patients.average_beat import average_beat
+from clocs.patients.beats import average_beat, heart_rate
+from clocs.patients.cohort import Where
 from clocs.patients.embeddings import Embeddings
-from clocs.patients.filters import Where
-from clocs.patients.heart_rate import heart_rate
 from clocs.patients.index import PatientIndex
 from clocs.recording import Recording
 from clocs.store.store import Store

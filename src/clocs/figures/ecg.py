@@ -17,7 +17,7 @@ from clocs.figures.canvas import COLORS, DPI
 from clocs.recording import Recording
 
 if TYPE_CHECKING:
-    from clocs.models.explanation import Explanation
+    from clocs.models.explain import Explanation
 
 _MM_PER_SECOND = 25.0
 _MM_PER_MV = (10.0, 5.0, 2.5)  # the first at which every complex fits, as printers choose it

@@ -1,4 +1,7 @@
-"""`clocs.export`: a model for other programs, in ONNX, as a program of torch, or for a hub."""
+"""`clocs.export`: a model for other programs, in ONNX, as a program of torch, or for a hub.
+
+What was written is loaded again, each by its own runtime, and compared with this package.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,50 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.experimental import _config
 
-from clocs.errors import SettingError
+from clocs.errors import ClocsError, SettingError, with_extra
 from clocs.files import PUBLIC, write_atomic
-from clocs.models.classifier import Classifier, load
-from clocs.models.export_check import Difference, difference
-from clocs.models.export_facts import INPUT, as_texts, export_facts, output_name
-from clocs.models.exported import EXTRA_FILE, onnx_packages
-from clocs.models.hub_page import hub_package
+from clocs.models.classifier import Classifier, first_encoder, load
+from clocs.models.explain import module_input
+from clocs.models.model_card import EMBEDDING, INPUT, PROBABILITIES, export_facts
+from clocs.patients.embed_files import embed_recordings
+from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.card import SHIPPED
 from clocs.training.checkpoint import Checkpoint, RecordingModule
 
 AXES = ("batch", "leads", "samples")  # names of the input's axes in the files
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2", "hub": ""}
+EXTRA_FILE = "clocs.json"  # the facts in a program of torch
+MAX_RECORDINGS = 200  # of a store, evenly spread, to compare on
+Run = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # (batch, leads, samples) -> (batch, …)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Greatest absolute differences, over all numbers of all recordings compared.
+
+    Attributes:
+        recordings: How many were compared.
+        to_module: Between the exported model, in its own runtime, and `to_module()`.
+        to_package: Between the exported model and this package's embedding or prediction.
+    """
+
+    recordings: int
+    to_module: float
+    to_package: float
 
 
 @dataclass(frozen=True)
@@ -65,18 +90,23 @@ def export(
     Returns:
         Where it is and, with `check`, the greatest difference.
     """
-    if to not in FORMATS:
-        raise SettingError(f"`to` is {to!r}; choose one of {', '.join(FORMATS)}")
-    suffix, write = FORMATS[to]
+    if to not in SUFFIXES:
+        raise SettingError(f"`to` is {to!r}; choose one of {', '.join(SUFFIXES)}")
     path = Path(out)
-    if path.suffix != suffix and suffix:
-        raise SettingError(f"`out` is {path}; give a name that ends in {suffix}")
-    if not suffix and path.exists() and not path.is_dir():
+    if path.suffix != SUFFIXES[to] and to != "hub":
+        raise SettingError(f"`out` is {path}; give a name that ends in {SUFFIXES[to]}")
+    if to == "hub" and path.exists() and not path.is_dir():
         raise SettingError(f"`out` is {path}, which is a file; give a folder")
     loaded = model if isinstance(model, Checkpoint | Classifier) else load(model)
     store = None if check is None else as_store(check)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(loaded, path, model if isinstance(model, str) and model in SHIPPED else None)
+    name = model if isinstance(model, str) and model in SHIPPED else None
+    if to == "hub":
+        _hub().hub_model(loaded, name).save_pretrained(path)
+    else:
+        facts = export_facts(loaded, name)
+        content = _onnx_file(loaded, facts) if to == "onnx" else _torch_file(loaded, facts)
+        write_atomic(path, content, mode=PUBLIC)
     return Exported(path, None if store is None else difference(loaded, path, to, store))
 
 
@@ -107,17 +137,16 @@ def traced(module: RecordingModule) -> ExportedProgram:
     return made
 
 
-def _to_torch(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:
-    content = io.BytesIO()
-    facts = json.dumps(export_facts(model, name), indent=2, ensure_ascii=False)
-    program = traced(model.to_module())
-    torch.export.save(program, content, extra_files={EXTRA_FILE: facts})
-    write_atomic(path, content.getvalue(), mode=PUBLIC)
+def _torch_file(model: Checkpoint | Classifier, facts: dict[str, Any]) -> bytes:
+    content, about = io.BytesIO(), json.dumps(facts, indent=2, ensure_ascii=False)
+    torch.export.save(traced(model.to_module()), content, extra_files={EXTRA_FILE: about})
+    return content.getvalue()
 
 
-def _to_onnx(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:
-    onnx, _ = onnx_packages()
+def _onnx_file(model: Checkpoint | Classifier, facts: dict[str, Any]) -> bytes:
+    onnx, _ = _onnx_packages()
     program = traced(model.to_module())
+    output = PROBABILITIES if isinstance(model, Classifier) else EMBEDDING
     registry = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registry.level
     registry.setLevel(logging.ERROR)  # it warns of packages for images
@@ -130,7 +159,7 @@ def _to_onnx(model: Checkpoint | Classifier, path: Path, name: str | None) -> No
                 dynamo=True,
                 verbose=False,
                 input_names=[INPUT],
-                output_names=[output_name(model)],
+                output_names=[output],
             )
     finally:
         registry.setLevel(level)
@@ -140,25 +169,121 @@ def _to_onnx(model: Checkpoint | Classifier, path: Path, name: str | None) -> No
         for axis, size in zip(AXES, value.type.tensor_type.shape.dim, strict=False):
             if size.dim_param:
                 size.dim_param = axis
-    facts = export_facts(model, name)
-    onnx.helper.set_model_props(proto, as_texts(facts))
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in facts.items()
+    }
+    onnx.helper.set_model_props(proto, texts)
     proto.producer_name, proto.producer_version = "clocs", facts["clocs"]
     proto.doc_string = f"{facts['input']}. {facts['output']}. {facts['notice']}"
     onnx.checker.check_model(proto, full_check=True)
-    write_atomic(path, proto.SerializeToString(), mode=PUBLIC)
+    content: bytes = proto.SerializeToString()
+    return content
 
 
-def _to_hub(model: Checkpoint | Classifier, path: Path, name: str | None) -> None:
-    hub_package()
-    from clocs.models.hub import hub_model
+def _onnx_packages() -> tuple[Any, Any]:
+    """`onnx` and `onnxruntime`."""
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401  # which torch needs to write ONNX
+    except ImportError as error:
+        raise SettingError(
+            f"ONNX needs the packages onnx, onnxscript and onnxruntime; {with_extra('onnx')}"
+        ) from error
+    return onnx, onnxruntime
 
-    hub_model(model, name).save_pretrained(path)
+
+def _hub() -> Any:
+    """`clocs.models.hub`, which needs a package."""
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError as error:
+        raise SettingError(
+            f"a model for a hub needs the package huggingface_hub; {with_extra('huggingface')}"
+        ) from error
+    from clocs.models import hub
+
+    return hub
 
 
-_Write: TypeAlias = Callable[[Checkpoint | Classifier, Path, str | None], None]
+def load_exported(path: Path, to: str) -> Run:
+    """What `clocs.export` wrote, ready to run; `to` as it was given there."""
+    if to == "torch":
+        return _run_of(torch.export.load(path).module())
+    if to == "hub":
+        return _run_of(_hub().HubModel.from_pretrained(path))
+    _, onnxruntime = _onnx_packages()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
 
-FORMATS: dict[str, tuple[str, _Write]] = {  # with the suffix of the file
-    "onnx": (".onnx", _to_onnx),
-    "torch": (".pt2", _to_torch),
-    "hub": ("", _to_hub),
-}
+    def by_onnx(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        made: NDArray[np.float32] = session.run(None, {name: x})[0]
+        return made
+
+    return by_onnx
+
+
+def _run_of(module: nn.Module) -> Run:
+    """A module of torch as a function of arrays."""
+
+    @torch.no_grad()
+    def run(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        made: NDArray[np.float32] = module(torch.from_numpy(x)).numpy()
+        return made
+
+    return run
+
+
+def difference(
+    model: Checkpoint | Classifier, path: Path, to: str, store: Store, *, most: int = MAX_RECORDINGS
+) -> Difference:
+    """Run an exported model, its module and this package on recordings of a store.
+
+    Args:
+        model: What was exported.
+        path: Where to.
+        to: In which format.
+        store: Recordings; those too short or without the leads are left out.
+        most: How many, evenly spread over the store.
+    """
+    encoder = first_encoder(model)
+    leads: Sequence[str] | None = None  # of a store with none of an encoder's leads, its own
+    if not (encoder.encoder.leads or set(with_derived(store.leads)) & set(encoder.card.leads)):
+        leads = store.leads
+    places = np.linspace(0, len(store) - 1, min(most, len(store))).round().astype(int)
+    used: list[Recording] = []
+    inputs = []
+    for place in np.unique(places).tolist():
+        one = store.recording(place)
+        try:
+            inputs.append(module_input(encoder, one, leads))
+            used.append(one)
+        except ClocsError:
+            continue
+    if not used:
+        raise SettingError("no recording of this store has a frame of the model's leads")
+    exported, module = load_exported(path, to), _run_of(model.to_module())
+    each = [(exported(x[None])[0], module(x[None])[0]) for x in inputs]
+    found, expected = (np.stack(some) for some in zip(*each, strict=True))
+    package = _by_package(model, used, leads)
+    return Difference(
+        len(used), float(np.abs(found - expected).max()), float(np.abs(found - package).max())
+    )
+
+
+def _by_package(
+    model: Checkpoint | Classifier, recordings: Sequence[Recording], leads: Sequence[str] | None
+) -> NDArray[np.float32]:
+    """(recordings, …): their embeddings, or the probabilities of their classes."""
+    if isinstance(model, Checkpoint):
+        embedded = embed_recordings(model, recordings, level="recording", leads=leads)
+        rows = dict(zip(embedded.rows["recording"], embedded.vectors, strict=True))
+        nothing = np.zeros(model.encoder.embedding_dim, np.float32)  # all its vectors are zero
+        return np.stack([rows.get(one.id, nothing) for one in recordings])
+    each = [embed_recordings(one, recordings, level="frame", leads=leads) for one in model.encoders]
+    logits = model.logits(torch.from_numpy(np.stack([one.vectors for one in each])))
+    owner = each[0].rows["recording"].to_numpy()
+    means = [logits[torch.from_numpy(owner == one.id)].mean(dim=0) for one in recordings]
+    made: NDArray[np.float32] = model.probabilities(torch.stack(means)).numpy()
+    return made

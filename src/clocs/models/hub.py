@@ -7,13 +7,20 @@ module) and `README.md`. No pickle is ever loaded.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+from huggingface_hub import (
+    EvalResult,
+    ModelCard,
+    ModelCardData,
+    PyTorchModelHubMixin,
+    hf_hub_download,
+)
 from huggingface_hub.constants import CONFIG_NAME, REPOCARD_NAME, SAFETENSORS_SINGLE_FILE
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -24,11 +31,19 @@ from clocs.errors import CheckpointError, ClocsError
 from clocs.files import PUBLIC, write_atomic
 from clocs.models.classifier import Classifier
 from clocs.models.classifier_card import ClassifierCard
-from clocs.models.export_facts import export_facts
-from clocs.models.hub_page import hub_page
+from clocs.models.model_card import export_facts, first_card, model_card, publications_of
 from clocs.training.card import Card, parse_card
 from clocs.training.checkpoint import Checkpoint
 
+TAGS = ("ecg", "electrocardiogram", "medical", "self-supervised-learning", "clocs")
+# licenses by the names that the hub gives them
+_LICENSES = {
+    "apache-2.0": "apache-2.0",
+    "cc-by-4.0": "cc-by-4.0",
+    "cc0-1.0": "cc0-1.0",
+    "mit": "mit",
+    "odc-by-1.0": "odc-by",
+}
 _NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
@@ -108,6 +123,47 @@ def hub_model(model: Checkpoint | Classifier, name: str | None = None) -> HubMod
     made = HubModel(kind=config["kind"], card=config["card"], name=config["name"])
     made.model.load_state_dict(model.to_module().state_dict())
     return made.eval()
+
+
+def hub_page(model: Checkpoint | Classifier, name: str) -> str:
+    """The README.md: facts for programs in YAML, then a page for people."""
+    facts, own = export_facts(model), model.card if isinstance(model, Classifier) else None
+    results = None
+    if own and isinstance(score := own.scores.get("auc"), int | float):
+        result = EvalResult(
+            task_type="time-series-classification",
+            dataset_type=own.dataset,
+            dataset_name=own.dataset,
+            metric_type="roc_auc",
+            metric_value=round(score, 4),
+            metric_name="macro AUROC on test patients",
+        )
+        results = [result]
+    data = {one.license for one in publications_of(first_card(model.card))}
+    license_name = (own and own.license) or (data.pop() if len(data) == 1 else "")
+    slug = re.sub(r"[^a-z0-9.]+", "-", license_name.lower()).strip("-")
+    known = _LICENSES.get(slug)
+    front = ModelCardData(
+        license=known or ("other" if slug else None),
+        license_name=None if known or not slug else slug[:64],
+        library_name="clocs",
+        tags=[*TAGS, "classification" if own else "feature-extraction"],
+        pipeline_tag=None if own else "feature-extraction",
+        metrics=["roc_auc"] if own else None,
+        model_name=name if results else None,
+        eval_results=results,
+    )
+    call = f"""```python
+from clocs.models.hub import HubModel
+
+model = HubModel.from_pretrained("owner/name")  # or a folder with these files
+```
+
+- In: {facts["input"]}.
+- Out: {facts["output"]}.
+- {facts["rate"]:g} Hz, frames of {facts["frame_seconds"]:g} s, leads {", ".join(facts["leads"])}; \
+filters: {facts["filters"]}. A recording at another rate is resampled first."""
+    return f"---\n{front.to_yaml().strip()}\n---\n\n{model_card(name, model, call=call)}"
 
 
 def _config(model: Checkpoint | Classifier, name: str | None) -> dict[str, Any]:

@@ -1,11 +1,19 @@
-"""`clocs.predict`: stores and files -> one row per recording, or per stretch of it."""
+"""`clocs.predict`: stores and files -> one row per recording, or per stretch of it.
+
+Windows are encoded in batches, whatever recording they are of; of a recording, or a stretch of it,
+only sums are kept.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,22 +21,36 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
+from clocs.files import csv_cell, private_folder, replacing, writing
 from clocs.formats.read import options_of
 from clocs.frames.positions import frame_count
 from clocs.frames.splits import PARTS, split_patients
+from clocs.models.abstention import distance, window_quality
 from clocs.models.classifier import Classifier, as_classifier
-from clocs.models.prediction_table import check_table, prediction_table, write_table
-from clocs.models.row_means import Item, Means, mean_vectors
-from clocs.patients.cohort import Cohort, of_cohort
+from clocs.patients.cohort import Cohort
 from clocs.patients.embed import store_windows, stores_and_files
 from clocs.patients.embed_files import Piece, ReadFile, file_windows, read_files
-from clocs.patients.encode import known_leads, leads_of
-from clocs.patients.reading import READ_COLUMNS, Reading
+from clocs.patients.embeddings import check_table
+from clocs.patients.encode import InputSpec, Windows, encoded_by_all
+from clocs.patients.rows import READ_SCHEMA, joined_reading, write_rows
 from clocs.recording import Recording, with_derived
-from clocs.store.store import Store, expect_different_stores
+from clocs.sealed import own_hash
+from clocs.store.store import Store
 from clocs.training.ranks import pick_device
 
 Progress = Callable[[int, int], None]
+MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata
+MEANINGS = "clocs.meanings"
+_ABOUT: dict[str, type[pl.DataType]] = {
+    "dataset": pl.String,
+    "file": pl.String,
+    "patient": pl.String,
+    "recording": pl.String,
+    "seconds": pl.Float64,
+}
+_TIME: dict[str, type[pl.DataType]] = {"start": pl.Float64, "end": pl.Float64}
+_MOSTLY = 0.5  # of the time flat: that, and no noise, is why the quality is low
+_NO_SIGNAL = "no signal: every lead is flat, missing or in a gap in all of its frames"
 
 
 def predict(
@@ -42,7 +64,6 @@ def predict(
     rate: float | None = None,
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
-    patients: Mapping[str, str] | Path | str | None = None,
     follow_links: bool = False,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
@@ -65,9 +86,6 @@ def predict(
         unit: Unit of the samples of such files, such as 'mV'.
         lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
             mapping.
-        patients: Patients of the files: a CSV or parquet table with the columns file and patient;
-            in Python also a mapping. Without it, each file counts as one patient. Files are matched
-            by path or by name, with or without their suffix.
         follow_links: Read also what links in folders lead to outside of them.
         cohort: Only these patients of stores: a CSV table with a column patient, or one ID per
             line; in Python also IDs (or 'dataset:ID'). The explorer saves such files.
@@ -78,92 +96,92 @@ def predict(
         One row per recording, or per stretch of it. `predicted` is null where `abstained` or
         `problem` says why; probabilities are given wherever there is a signal.
     """
-    stores, files = stores_and_files(sources)
-    expect_different_stores(stores)
-    if patients is not None and not files:
-        raise SettingError("`patients` is for files, and stores know theirs; leave it out")
-    if split is not None and not stores:
-        raise SettingError("files belong to no split; leave out `split`")
-    chosen = of_cohort(cohort, stores, files)
+    stores, files = stores_and_files(sources, patients=None, split=split, cohort=cohort)
     if over_time is not None and not 0 <= over_time < math.inf:
         raise SettingError(f"`over_time` is {over_time:g}; give the seconds of a stretch, or 0")
     if out is not None:
-        check_table(Path(out))
+        check_table(Path(out), (".parquet", ".csv"))
     classifier = as_classifier(model)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
-    how = _How(classifier, leads, pick_device(device), _frames_together(classifier, over_time))
-    means = [
-        how.means(_of_store(how, one, split, only, split_seed, progress))
-        for one, only in zip(stores, chosen, strict=True)
+    takes = InputSpec.from_checkpoint(classifier.encoders[0], None, leads)
+    items = [
+        _of_store(classifier, one, only, leads, split, split_seed, progress) for one, only in stores
     ]
     if files:
-        frame = classifier.encoders[0].card.frame
-        names, recordings = read_files(
-            files, options, frame, patients=patients, follow_links=follow_links
-        )
-        means.append(how.means(_of_files(how, names, recordings, progress)))
-    made = prediction_table(classifier, means, over_time=over_time is not None)
+        names, recordings = read_files(files, options, takes.frame, follow_links=follow_links)
+        items.append(_of_files(takes, names, recordings, progress))
+    together = None
+    if over_time is not None:
+        together = max(1, math.floor(over_time / takes.frame.seconds * (1 + 1e-9)))
+    made = mean_vectors(classifier, chain.from_iterable(items), together, pick_device(device))
+    table = prediction_table(classifier, made, over_time=over_time is not None)
     if out is not None:
-        write_table(made, Path(out), classifier)
-    return made
+        _write_table(table, Path(out), classifier)
+    return table
 
 
 def predict_recordings(classifier: Classifier, recordings: Sequence[Recording]) -> pl.DataFrame:
     """The table of `predict`, for recordings that are at hand."""
-    how = _How(classifier, None, torch.device("cpu"), None)
+    takes = InputSpec.from_checkpoint(classifier.encoders[0])
     names = [one.id for one in recordings]
-    items = _of_files(how, names, recordings, lambda done, total: None)
-    return prediction_table(classifier, [how.means(items)], over_time=False)
+    items = _of_files(takes, names, recordings, lambda done, total: None)
+    return prediction_table(classifier, mean_vectors(classifier, items), over_time=False)
 
 
 @dataclass(frozen=True)
-class _How:
-    classifier: Classifier
-    leads: Sequence[str] | None
-    device: torch.device
-    together: int | None  # frames of a stretch; None for the whole recording
+class Item:
+    """A recording to be predicted, or a part of it, or why it cannot be.
 
-    def means(self, items: Iterator[Item]) -> Means:
-        return mean_vectors(self.classifier.encoders, items, self.together, self.device)
+    Attributes:
+        about: The first columns of the table.
+        key: Of the recording; parts of one recording follow each other.
+        frames: Of the whole recording, with a signal or without.
+        windows: Of this part.
+        frame_of: (windows,) ascending.
+        reading: How it was read, by the columns of `READ_SCHEMA`.
+        problem: Why it cannot be predicted; then it has no windows.
+    """
 
-
-def _frames_together(classifier: Classifier, over_time: float | None) -> int | None:
-    """Frames of a stretch."""
-    seconds = classifier.encoders[0].card.frame.seconds
-    return None if over_time is None else max(1, math.floor(over_time / seconds * (1 + 1e-9)))
+    about: dict[str, Any]
+    key: object = None
+    frames: int = 0
+    windows: Windows | None = None
+    frame_of: NDArray[np.int64] | None = None
+    reading: dict[str, Any] = field(default_factory=dict)
+    problem: str | None = None
 
 
 def _of_store(
-    how: _How,
+    classifier: Classifier,
     store: Store,
-    split: str | None,
     only: NDArray[np.bool_] | None,
+    leads: Sequence[str] | None,
+    split: str | None,
     split_seed: int,
     progress: Progress,
 ) -> Iterator[Item]:
     """Recordings of a store, and then those without a frame."""
-    first = how.classifier.encoders[0]
+    first = classifier.encoders[0]
     frame, table = first.card.frame, store.table
     found = store_windows(
-        first, store, spec=frame, leads=how.leads, split=split, only=only, split_seed=split_seed
+        first, store, spec=frame, leads=leads, split=split, only=only, split_seed=split_seed
     )
     counts = frame_count(table["samples"].to_numpy(), table["rate"].to_numpy(), frame)
 
     def item(row: int) -> Item:
         one = table.row(row, named=True)
-        return Item(
-            dataset=store.manifest.dataset,
-            file=None,
-            patient=one["patient"],
-            recording=one["id"],
-            seconds=one["samples"] / one["rate"],
-            frames=int(counts[row]),
-        )
+        about = {
+            "dataset": store.manifest.dataset,
+            "patient": one["patient"],
+            "recording": one["id"],
+            "seconds": one["samples"] / one["rate"],
+        }
+        return Item(about, (store.path, row), int(counts[row]))
 
-    readings = found.readings().select(READ_COLUMNS).iter_rows(named=True)
+    readings = found.readings().select(list(READ_SCHEMA)).iter_rows(named=True)
     for (i, windows, frames), read in zip(found.each(progress), readings, strict=True):
         whole = item(int(found.plan.rows[i]))
-        yield replace(whole, windows=windows, frame_of=frames, reading=Reading.of(read))
+        yield replace(whole, windows=windows, frame_of=frames, reading=read)
     left = np.ones(len(table), np.bool_)
     left[found.plan.rows[found.chosen]] = False
     if only is not None:
@@ -176,32 +194,227 @@ def _of_store(
         reason = (
             f"it has no frame of {frame.seconds:g} s with a signal"
             if own
-            else f"it has none of the leads {', '.join(found.leads)}"
+            else f"it has none of the leads {', '.join(found.spec.leads)}"
         )
         yield replace(item(row), problem=reason)
 
 
 def _of_files(
-    how: _How, names: list[str], recordings: Iterable[ReadFile], progress: Progress
+    takes: InputSpec, names: list[str], recordings: Iterable[ReadFile], progress: Progress
 ) -> Iterator[Item]:
-    first = how.classifier.encoders[0]
-    frame, known = first.card.frame, known_leads(first)
-    wanted, before = leads_of(first, how.leads), -1
-    made = file_windows(recordings, frame, wanted, known, lambda done: progress(done, len(names)))
+    made = file_windows(recordings, takes, lambda done: progress(done, len(names)))
     for number, read, one in made:
         own = read.result if isinstance(read, Piece) else read
-        item = Item(None, names[number], None, None, None, 0, continues=number == before)
+        about: dict[str, Any] = {"file": names[number]}
         if isinstance(own, Recording):
             seconds = read.seconds if isinstance(read, Piece) else own.seconds
-            item = replace(item, patient=own.patient, recording=own.id, seconds=seconds)
-        before = number
+            about |= {"patient": own.patient, "recording": own.id, "seconds": seconds}
         if isinstance(one, tuple):
-            yield replace(item, problem=one[1])
+            yield Item(about, number, problem=one[1])
         else:
-            yield replace(
-                item,
-                frames=one.total,
-                windows=one.windows,
-                frame_of=one.frame_of(known),
-                reading=one.reading(wanted),
+            yield Item(about, number, one.frames, one.windows, one.frame_of, one.reading)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Recordings or stretches of them, and their mean vectors."""
+
+    about: list[dict[str, Any]]  # columns of the table, with `rows` and `problem`
+    measured: NDArray[np.float64]  # (3, n) quality, share of time that is flat, windows with a lead
+    vectors: NDArray[np.float32]  # (members, n, dim); zero without a signal
+
+    @property
+    def there(self) -> NDArray[np.int64]:
+        """Which have a signal."""
+        return np.flatnonzero(self.measured[2] > 0)
+
+
+def mean_vectors(
+    classifier: Classifier,
+    items: Iterable[Item],
+    together: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Means:
+    """Encode the windows of all items by all members, and average them.
+
+    Args:
+        classifier: Its members encode.
+        items: Recordings.
+        together: Frames of a stretch; None for whole recordings.
+        device: Where to compute.
+    """
+    first = classifier.encoders[0]
+    frame, shape = first.card.frame, (len(classifier.encoders), first.encoder.embedding_dim)
+    about: list[dict[str, Any]] = []  # of each stretch, as the next three
+    sums: list[NDArray[np.float64]] = []
+    measured: list[NDArray[np.float64]] = []
+    keys: list[object] = []
+    begins: dict[object, int] = {}  # the first stretch of each recording
+    readings: dict[object, dict[str, Any]] = {}
+    waiting: list[NDArray[np.int64]] = []  # stretches of windows that are not yet encoded
+
+    def stretch(item: Item, start: float, end: float) -> None:
+        keys.append(item.key)
+        about.append(item.about | {"start": start, "end": end, "rows": 0, "problem": item.problem})
+        sums.append(np.zeros(shape))
+        measured.append(np.zeros(3))
+
+    def windows() -> Iterator[Windows]:
+        for item in items:
+            if item.windows is None or item.frame_of is None:
+                stretch(item, 0.0, item.about.get("seconds") or 0.0)
+                continue
+            size = together or max(1, item.frames)
+            if item.key in begins:  # a later part of a long recording
+                readings[item.key] = joined_reading(readings[item.key], item.reading)
+            else:
+                begins[item.key], readings[item.key] = len(about), item.reading
+                end = item.frames * frame.seconds
+                for start in np.arange(0, item.frames, size) * frame.seconds:
+                    stretch(item, float(start), min(start + size * frame.seconds, end))
+            waiting.append(begins[item.key] + item.frame_of // size)
+            yield item.windows
+
+    for batch, z in encoded_by_all(classifier.encoders, windows(), device):
+        queue = np.concatenate(waiting)
+        own, waiting[:] = queue[: len(batch)], [queue[len(batch) :]]
+        starts = np.flatnonzero(np.diff(own, prepend=-1))
+        quality = window_quality(batch.values, batch.present, frame.rate)
+        totals = np.add.reduceat(z.astype(np.float64), starts, axis=1)
+        sums_of_quality = np.add.reduceat(quality, starts, axis=1)
+        counts = np.diff(starts, append=len(own))
+        for place, number in enumerate(own[starts].tolist()):
+            sums[number] += totals[:, place]
+            measured[number] += sums_of_quality[:, place]
+            about[number]["rows"] += int(counts[place])
+    lost = {key for key, one in zip(keys, about, strict=True) if one["problem"] and key in begins}
+    kept = [n for n, one in enumerate(about) if one["problem"] or keys[n] not in lost]
+    for n in kept:
+        about[n] |= readings.get(keys[n], {}) if about[n]["problem"] is None else {}
+        if not about[n]["rows"] and about[n]["problem"] is None:
+            about[n]["problem"] = _NO_SIGNAL
+    rows = np.array([max(1, about[n]["rows"]) for n in kept])[:, None]
+    vectors = np.array([sums[n] for n in kept]).reshape(-1, *shape) / rows[:, None]
+    found = np.array([measured[n] for n in kept]).reshape(-1, 3).T
+    found[:2] /= np.maximum(found[2], 1)
+    return Means([about[n] for n in kept], found, vectors.transpose(1, 0, 2).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a classifier says about n recordings."""
+
+    probabilities: NDArray[np.float64]  # (n, classes), calibrated
+    quality: NDArray[np.float64]  # (n,)
+    distance: NDArray[np.float64]  # (n,) from the training data; nan where that is not known
+    abstained: list[str | None]  # why no label is predicted
+    predicted: list[str | list[str] | None]  # None where it abstains
+
+
+def decide(classifier: Classifier, means: Means) -> Decisions:
+    """Predict, or abstain, for those that have a signal."""
+    card, (quality, flat, _) = classifier.card, means.measured[:, means.there]
+    vectors = torch.from_numpy(means.vectors[:, means.there])
+    logits = classifier.logits(vectors.double())
+    chances = np.asarray(classifier.probabilities(logits).numpy())
+    away = np.full(len(chances), np.nan)
+    if classifier.reference:
+        away = distance(classifier.reference, vectors).numpy()
+    least, greatest = card.limits.get("quality", -np.inf), card.limits.get("distance", np.inf)
+    why: list[str | None] = []
+    for own, still, far in zip(quality.tolist(), flat.tolist(), away.tolist(), strict=True):
+        words = []
+        if own < least and still >= _MOSTLY:
+            words.append(f"no signal: {still:.0%} of the time is flat")
+        elif own < least:
+            words.append(f"too noisy: the signal's quality is {own:.2f}, below {least:.2f}")
+        if far > greatest:
+            words.append(
+                f"unlike the training data: the distance is {far:.2f}, above {greatest:.2f}"
             )
+        why.append("; ".join(words) or None)
+    likely: list[str | list[str]] = [card.labels[k] for k in chances.argmax(axis=1)]
+    if card.multilabel:  # those from their thresholds on; one without a threshold never
+        limits = np.array([np.inf if t is None else t for t in card.thresholds])
+        likely = [[card.labels[k] for k in np.flatnonzero(row)] for row in chances >= limits]
+    picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
+    return Decisions(chances, quality, away, why, picked)
+
+
+def decide_windows(classifier: Classifier, windows: Sequence[Windows]) -> Decisions:
+    """What a classifier says about recordings of which these are the windows."""
+    items = (Item({}, n, 1, own, np.zeros(len(own), np.int64)) for n, own in enumerate(windows))
+    return decide(classifier, mean_vectors(classifier, items))
+
+
+def probability_column(label: str) -> str:
+    """The column of a label's probability; no label can be taken for another column."""
+    return f"p({label})"
+
+
+def prediction_table(classifier: Classifier, means: Means, *, over_time: bool) -> pl.DataFrame:
+    """One row per recording or, with their start and end, per stretch."""
+    made, about, several = decide(classifier, means), means.about, classifier.card.multilabel
+
+    def column(values: Sequence[Any], kind: pl.DataType | type[pl.DataType]) -> pl.Series:
+        """Values of those with a signal; null for the others."""
+        full = [None] * len(about)
+        for place, value in zip(means.there.tolist(), values, strict=True):
+            full[place] = value
+        return pl.Series(full, dtype=kind, strict=False)
+
+    def known(schema: Mapping[str, Any]) -> dict[str, pl.Series]:
+        return {
+            name: pl.Series([one.get(name) for one in about], dtype=kind)
+            for name, kind in schema.items()
+        }
+
+    chances = {
+        probability_column(label): column(made.probabilities[:, k].tolist(), pl.Float64)
+        for k, label in enumerate(classifier.card.labels)
+    }
+    decided = {
+        "predicted": column(made.predicted, pl.List(pl.String) if several else pl.String),
+        "abstained": column(made.abstained, pl.String),
+        "quality": column(made.quality.tolist(), pl.Float64),
+        "distance": column(made.distance.tolist(), pl.Float64).fill_nan(None),
+    }
+    columns = known(_ABOUT | (_TIME if over_time else {}) | {"rows": pl.Int64})
+    return pl.DataFrame(columns | chances | decided | known({"problem": pl.String} | READ_SCHEMA))
+
+
+def fingerprint(classifier: Classifier) -> str:
+    """A sha256 of the card and all tensors, the same for the file and for what was read of it."""
+    made = hashlib.sha256(own_hash(classifier.card.to_dict()).encode())
+    groups = [classifier.head, classifier.reference]
+    groups += [tensors for one in classifier.encoders for tensors in (one.weights, one.buffers)]
+    for tensors in groups:
+        for name in sorted(tensors):
+            made.update(name.encode())
+            made.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
+    return made.hexdigest()
+
+
+def _write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> None:
+    """Write a parquet file, with the classifier's name and hash in its metadata; or a CSV.
+
+    What the labels mean is in that metadata, and in a column of the CSV.
+    """
+    private_folder(path.parent)
+    words = classifier.card.meanings
+    if path.suffix == ".parquet":
+        about = {MODEL: classifier.card.name, HASH: fingerprint(classifier)}
+        about[MEANINGS] = json.dumps(words, ensure_ascii=False)
+        write_rows(table, path, metadata=about)
+        return
+    own, several = pl.col("predicted"), classifier.card.multilabel
+    meaning = own.list.eval(pl.element().replace(words)) if several else own.replace(words)
+    place = table.columns.index("predicted") + 1
+    flat = (
+        table.clone()
+        .insert_column(place, table.select(meaning=meaning)["meaning"])
+        .with_columns(pl.col(pl.List(pl.String)).list.join("; "))
+        .with_columns(pl.col(pl.String).map_elements(csv_cell, pl.String))
+    )
+    with writing(path), replacing(path) as temporary:
+        flat.write_csv(temporary)

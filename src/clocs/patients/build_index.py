@@ -1,28 +1,31 @@
-"""`clocs.index`: stores -> an index of their patients and recordings, or additions to one."""
+"""`clocs.index` and `clocs.similar`: an index of stores, and the nearest in it.
+
+Searching for a patient needs no encoder, and so no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
 from clocs.errors import CheckpointError, SettingError, StoreError
-from clocs.files import LOCK, locked
-from clocs.patients.cohort import Cohort, of_cohort
-from clocs.patients.embed import embed_levels, store_leads
+from clocs.files import LOCK, locked, sha256_of
+from clocs.patients.cohort import Cohort, Where, as_cohort, of_cohort
 from clocs.patients.embeddings import Embeddings, joined
-from clocs.patients.encode import frame_of, leads_of
-from clocs.patients.faiss_engines import KindOrAuto, load_faiss, pick_kind
-from clocs.patients.index import PatientIndex, expect_same_leads
-from clocs.patients.index_folder import ENCODER, INDEXED, index_encoder, is_index_folder, open_index
+from clocs.patients.index import KindOrAuto, PatientIndex, expect_same_leads, pick_kind
+from clocs.patients.index_files import ENCODER, INDEXED, is_index_folder, load_faiss
 from clocs.patients.rows import Level
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
-from clocs.training.checkpoint import Checkpoint, as_checkpoint
-from clocs.training.ranks import pick_device
+
+if TYPE_CHECKING:
+    from clocs.formats.base import ReadOptions
+    from clocs.training.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,6 @@ def index(
     frame: float | None = None,
     leads: Sequence[str] | None = None,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
-    split_seed: int = 0,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Indexed:
@@ -69,10 +71,14 @@ def index(
         leads: Leads by name; those that the encoder was trained on, or those of the index added
             to, by default.
         cohort: Only these patients: a CSV table with a column patient, or one ID per line.
-        split_seed: Random seed for the patient split.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """
+    from clocs.patients.embed import embed_levels, store_leads
+    from clocs.patients.encode import frame_of
+    from clocs.training.checkpoint import as_checkpoint
+    from clocs.training.ranks import pick_device
+
     encoder, opened = as_checkpoint(checkpoint), [as_store(one) for one in stores]
     folder, where = Path(out), pick_device(device)
     if not opened:
@@ -101,7 +107,6 @@ def index(
                     spec=spec,
                     leads=leads,
                     only=only,
-                    split_seed=split_seed,
                     device=where,
                     progress=progress,
                 )
@@ -160,6 +165,8 @@ def _open_to_add(
     leads: Sequence[str] | None,
 ) -> dict[Level, PatientIndex]:
     """The indexes to add to, of this encoder, kind, frame and choice of leads."""
+    from clocs.patients.encode import leads_of
+
     own = index_encoder(folder)
     if own.fingerprint != checkpoint.fingerprint:
         raise CheckpointError(
@@ -186,23 +193,17 @@ def _add(
     indexes: dict[Level, PatientIndex], found: dict[Level, Embeddings], *, replace: bool
 ) -> dict[Level, int]:
     """Append what is new, or replace what is there; returns how many were added at each level."""
+    patients = found["patient"].rows.select("dataset", "patient")
     if replace:
-        patients = pl.concat(
-            [
-                found["patient"].rows.select("dataset", "patient"),
-                pl.DataFrame(
-                    [one[:2] for one in found["patient"].only_zeros],
-                    schema={"dataset": pl.String, "patient": pl.String},
-                    orient="row",
-                ),
-            ]
+        zeros = pl.DataFrame(
+            [one[:2] for one in found["patient"].only_zeros], schema=patients.schema, orient="row"
         )
         for one in indexes.values():
-            one.live &= ~one.rows_of(patients)
+            one.live &= ~one.rows_of(pl.concat([patients, zeros]))
     else:
         # An addition interrupted between the levels leaves patients without recordings: running it
         # again completes them.
-        known = found["patient"].rows.select("dataset", "patient")
+        known = patients
         for one in indexes.values():
             known = known.join(one.patients(), on=["dataset", "patient"], how="semi")
         if known.height:
@@ -215,3 +216,116 @@ def _add(
             level: some.where(indexes[level].row_numbers(some) < 0) for level, some in found.items()
         }
     return {level: indexes[level].add(found[level]) for level in INDEXED}
+
+
+def index_encoder(folder: Path) -> Checkpoint:
+    """The encoder that made an index."""
+    from clocs.training.checkpoint import load_checkpoint
+
+    return load_checkpoint(_encoder_file(folder))
+
+
+def _encoder_file(folder: Path) -> Path:
+    if not (folder / ENCODER).is_file():
+        raise StoreError(f"{folder} is not an index; make one with `clocs index`")
+    return folder / ENCODER
+
+
+def open_index(folder: Path, level: Level = "patient") -> PatientIndex:
+    """One level of an index folder; its vectors are checked to come from its encoder."""
+    if level not in INDEXED:
+        raise SettingError(f"an index has the levels {' and '.join(INDEXED)}, not {level!r}")
+    encoder = sha256_of(_encoder_file(folder))  # a checkpoint's fingerprint
+    opened = PatientIndex.load(folder / level)
+    if opened.encoder != encoder:
+        raise CheckpointError(
+            f"the encoder in {folder} is not the one that made its vectors; make the index again "
+            "with `clocs index`"
+        )
+    return opened
+
+
+def similar(
+    index: Path | str,
+    *,
+    patient: str | None = None,
+    file: Path | str | None = None,
+    k: int = 10,
+    level: Literal["patient", "recording"] = "patient",
+    label: str | None = None,
+    min_age: float | None = None,
+    max_age: float | None = None,
+    sex: Literal["female", "male"] | None = None,
+    dataset: str | None = None,
+    cohort: Cohort | Path | str | Iterable[str] | None = None,
+    rate: float | None = None,
+    unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
+    """The most similar patients or recordings of an index, nearest first, without the query itself.
+
+    Args:
+        index: Folder made by `clocs index`.
+        patient: The query: an ID in the index, or 'dataset:ID'.
+        file: Or a recording's file, of any format, embedded by the index's own encoder.
+        k: Number of neighbors.
+        level: Whether to return patients or recordings.
+        label: Return only those with this label.
+        min_age: Lowest age in years; unknown ages do not pass.
+        max_age: Highest age in years; unknown ages do not pass.
+        sex: Return only this sex, male or female; unknown does not pass.
+        dataset: Return only those of this dataset.
+        cohort: Only these patients: a CSV table with a column patient, or one ID per line.
+        rate: Sampling rate in Hz of a file that does not give it.
+        unit: Unit of the samples of such a file, such as 'mV'; guessed by default.
+        lead_names: Leads of the file by its unusual names, such as ECG1=II,ch2=V5.
+    """
+    if (patient is None) == (file is None):
+        raise SettingError("the query is a patient or a file; give one of `patient` and `file`")
+    folder = Path(index)
+    opened = open_index(folder, level)
+    group = None if cohort is None else as_cohort(cohort)
+    where = Where(label, min_age, max_age, sex, dataset, cohort=group)
+    where.expect_known(opened.rows)
+    if file is not None:
+        from clocs.formats.read import options_of
+
+        options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+        query = _embedded(folder, opened, Path(file), options)
+        # If the index holds the same recording, its patients are the query and are not returned.
+        # Published data hold some recordings twice, under two patients.
+        known = opened.rows if level == "recording" else open_index(folder, "recording").rows
+        own = opened.rows_of(known.filter(pl.col("digest") == query.rows["digest"][0]))
+        passing = where.mask(opened.rows)
+        allowed = ~own if passing is None else passing & ~own
+        return opened.table(opened.search(query, k, where=allowed))
+    prefix, colon, rest = str(patient).partition(":")
+    of = prefix if colon and prefix in opened.rows["dataset"] else None
+    name = str(patient) if of is None else rest
+    try:
+        return opened.similar(name, k, where=where, dataset=of)
+    except SettingError:
+        if level == "patient" and name in open_index(folder, "recording").rows["recording"]:
+            raise SettingError(
+                f"{name!r} is a recording; search among recordings with 'recording' as `level`"
+            ) from None
+        raise
+
+
+def _embedded(folder: Path, index: PatientIndex, file: Path, options: ReadOptions) -> Embeddings:
+    """The recording of a file, by the encoder of an index."""
+    from clocs.patients.embed_files import embed_recordings, read_files
+    from clocs.patients.encode import frame_of
+
+    encoder = index_encoder(folder)
+    frame = frame_of(encoder, index.frame)
+    names, recordings = read_files([file], options, frame)
+    if len(names) > 1:
+        raise SettingError(f"{file} holds {len(names)} recordings; give the file of one")
+    embedded = embed_recordings(encoder, recordings, spec=frame, leads=index.leads)
+    if embedded.problems:
+        reason = embedded.problems[0][1]
+        raise SettingError(reason if str(file) in reason else f"{file} cannot be used: {reason}")
+    if not len(embedded):
+        raise SettingError(f"{file} gives only zero vectors, which have no neighbors")
+    return embedded

@@ -1,4 +1,4 @@
-"""Cohorts: groups of patients by ID, as files that researchers can read, write and pass on.
+"""Which patients: cohorts by ID, in files to read, write and pass on; and filters of a search.
 
 A file of a cohort is a CSV table with a column `patient` and, where several datasets are at hand,
 `dataset`; or a text with one ID, or dataset:ID, per line. The explorer saves the former.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import FileError, SettingError
 from clocs.files import csv_text, csv_value, file_error
+from clocs.frames.splits import PARTS
 from clocs.limits import MAX_TABLE_BYTES
 from clocs.store.store import Store
 
@@ -109,15 +111,11 @@ def cohort_text(patients: Iterable[tuple[str, str]]) -> str:
 
 
 def of_cohort(
-    cohort: Cohort | Path | str | Iterable[str] | None,
-    stores: Sequence[Store],
-    files: Sequence[object] = (),
+    cohort: Cohort | Path | str | Iterable[str] | None, stores: Sequence[Store]
 ) -> list[NDArray[np.bool_] | None]:
     """For each store, (recordings,) whether the patient is in the cohort; None without one."""
     if cohort is None:
         return [None] * len(stores)
-    if files:
-        raise SettingError("`cohort` chooses patients of stores; leave it out with files")
     chosen = as_cohort(cohort)
     tables = [
         store.table.select(pl.lit(store.manifest.dataset).alias("dataset"), "patient")
@@ -143,3 +141,61 @@ def _cohort(name: str, ids: Iterable[str]) -> Cohort:
     if not listed:
         raise SettingError(f"{name} lists no patient; give at least one ID")
     return Cohort(name, listed)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which rows a search may return: all given conditions hold; an unknown age or sex fails."""
+
+    label: str | None = None  # one of the row's labels
+    min_age: float | None = None  # years, inclusive
+    max_age: float | None = None
+    sex: str | None = None  # 'male' or 'female'
+    dataset: str | None = None
+    split: str | None = None  # 'train', 'validation' or 'test'
+    cohort: Cohort | None = None  # only its patients
+
+    def __post_init__(self) -> None:
+        for name, choices in (("sex", ("male", "female")), ("split", PARTS)):
+            if (value := getattr(self, name)) is not None and value not in choices:
+                raise SettingError(f"the {name} is {value!r}; choose one of {', '.join(choices)}")
+        for name, age in (("lowest", self.min_age), ("highest", self.max_age)):
+            if age is not None and math.isnan(age):
+                raise SettingError(f"the {name} age is not a number; give years")
+        if self.min_age is not None and self.max_age is not None and self.min_age > self.max_age:
+            raise SettingError(
+                f"the lowest age {self.min_age:g} is above the highest age {self.max_age:g}; "
+                "swap the two"
+            )
+
+    def expect_known(self, rows: pl.DataFrame) -> None:
+        """SettingError for a label, dataset or patient that no row has, most likely a mistake."""
+        for name, known in (("label", rows["labels"].explode()), ("dataset", rows["dataset"])):
+            wanted = getattr(self, name)
+            if wanted is not None and wanted not in known:
+                choices = ", ".join(known.drop_nulls().unique().sort().to_list())
+                raise SettingError(
+                    f"no patient has the {name} {wanted!r}; choose one of {choices or 'none'}"
+                )
+        if self.cohort is not None:
+            self.cohort.expect_known(rows, "the index")
+
+    def mask(self, rows: pl.DataFrame) -> NDArray[np.bool_] | None:
+        """(n,) which rows pass; None where no condition is given."""
+        conditions = []
+        age = pl.col("age").fill_nan(None)  # NaN would compare as the highest age
+        if self.label is not None:
+            conditions.append(pl.col("labels").list.contains(self.label))
+        if self.min_age is not None:
+            conditions.append(age >= self.min_age)
+        if self.max_age is not None:
+            conditions.append(age <= self.max_age)
+        for name in ("sex", "dataset", "split"):
+            if (value := getattr(self, name)) is not None:
+                conditions.append(pl.col(name) == value)
+        if not conditions and self.cohort is None:
+            return None
+        all_of = pl.all_horizontal(pl.lit(value=True), *conditions)
+        passes = rows.with_columns(all_of.fill_null(value=False).alias("passes"))
+        mask = np.asarray(passes["passes"].to_numpy(), np.bool_)
+        return mask if self.cohort is None else mask & self.cohort.mask(rows)

@@ -22,20 +22,9 @@ from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS
 from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.embed_files import embed_recordings, read_files
-from clocs.patients.embeddings import Embeddings, joined
-from clocs.patients.encode import (
-    Windows,
-    collect,
-    encoded,
-    fitted,
-    frame_of,
-    frame_of_rows,
-    known_leads,
-    leads_of,
-    side_by_side,
-)
-from clocs.patients.reading import readings_of_store
-from clocs.patients.rows import Level, check_level, frame_rows
+from clocs.patients.embeddings import Embeddings, collect, joined
+from clocs.patients.encode import InputSpec, Windows, encoded, frame_of, known_leads, leads_of
+from clocs.patients.rows import Level, check_level, frame_rows, readings_of_store
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
@@ -90,13 +79,7 @@ def embed(
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """
-    stores, files = stores_and_files(sources)
-    if patients is not None and not files:
-        raise SettingError("`patients` is for files, and stores know theirs; leave it out")
-    if split is not None and not stores:
-        raise SettingError("files belong to no split; leave out `split`")
-    expect_different_stores(stores)
-    chosen = of_cohort(cohort, stores, files)
+    stores, files = stores_and_files(sources, patients=patients, split=split, cohort=cohort)
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
@@ -125,7 +108,7 @@ def embed(
             progress=progress,
             readings=True,
         )[level]
-        for store, only in zip(stores, chosen, strict=True)
+        for store, only in stores
     ]
     if files:
         made.append(
@@ -142,8 +125,17 @@ def embed(
     return joined(made)
 
 
-def stores_and_files(sources: Sequence[object]) -> tuple[list[Store], list[Path | str]]:
-    """Stores, and paths and addresses of everything else."""
+def stores_and_files(
+    sources: Sequence[object],
+    *,
+    patients: object | None,
+    split: str | None,
+    cohort: Cohort | Path | str | Iterable[str] | None,
+) -> tuple[list[tuple[Store, NDArray[np.bool_] | None]], list[Path | str]]:
+    """Stores, each with the recordings of the cohort; and paths and addresses of all else.
+
+    The arguments are those of `embed`, and SettingError says which of them does not fit.
+    """
     if not sources:
         raise SettingError("there is nothing to read; give at least one store or file")
     stores: list[Store] = []
@@ -154,15 +146,19 @@ def stores_and_files(sources: Sequence[object]) -> tuple[list[Store], list[Path 
                 "`sources` are stores, or the paths of files, folders and zips, not "
                 f"{type(source).__name__}; save a signal as a file (.csv, .hea) first"
             )
-        if isinstance(source, Store):
-            stores.append(source)
-            continue
-        place = parse_path_or_url(source)
-        if (place / MANIFEST).is_file():
+        place = source if isinstance(source, Store) else parse_path_or_url(source)
+        if isinstance(place, Store) or (place / MANIFEST).is_file():
             stores.append(as_store(place))
         else:
             files.append(place.url if isinstance(place, Address) else place)
-    return stores, files
+    if patients is not None and not files:
+        raise SettingError("`patients` is for files, and stores know theirs; leave it out")
+    if split is not None and not stores:
+        raise SettingError("files belong to no split; leave out `split`")
+    if cohort is not None and files:
+        raise SettingError("`cohort` chooses patients of stores; leave it out with files")
+    expect_different_stores(stores)
+    return list(zip(stores, of_cohort(cohort, stores), strict=True)), files
 
 
 def embed_levels(
@@ -194,14 +190,15 @@ def embed_levels(
         checkpoint, store, spec=spec, leads=leads, split=split, only=only, split_seed=split_seed
     )
     return collect(
-        own.checkpoint,
         _vectors(own, device, progress),
-        frame_rows(own.plan, own.chosen, all_leads=ALL_LEADS if own.known else None),
         levels,
-        spec=own.plan.spec,
-        leads=own.leads,
-        problems=[] if split is not None or only is not None else _left_out(own),
-        readings=own.readings() if readings else None,
+        frame_rows(own.plan, own.chosen, all_leads=ALL_LEADS if own.spec.known else None),
+        own.spec.checkpoint.encoder.embedding_dim,
+        own.readings() if readings else None,
+        encoder=own.spec.checkpoint.fingerprint,
+        problems=() if split is not None or only is not None else _left_out(own),
+        frame=own.plan.spec.seconds,
+        leads=own.spec.leads,
     )
 
 
@@ -209,8 +206,8 @@ def _vectors(
     own: StoreWindows, device: torch.device | str, progress: Callable[[int, int], None]
 ) -> Iterator[NDArray[np.float32]]:
     """(some, dim) at a time of all windows, in order; each is encoded once and then kept."""
-    plan, kept = own.plan, StoreVectors.of_plan(own.plan)
-    views = np.ones(len(kept.present), np.int64) if own.known else kept.present.sum(axis=1)
+    plan, kept, checkpoint = own.plan, StoreVectors.of_plan(own.plan), own.spec.checkpoint
+    views = np.ones(len(kept.present), np.int64) if own.spec.known else kept.present.sum(axis=1)
     of = np.repeat(plan.cuts.recording[plan.kept], views)  # the recording of each row
     rows = np.flatnonzero(np.isin(of, own.chosen))
 
@@ -219,62 +216,45 @@ def _vectors(
         new[rows[unknown]] = True
         first = np.searchsorted(of, np.arange(len(plan.rows) + 1))
         some = replace(own, chosen=np.unique(of[new]))
-        pieces = (
-            _where(windows, new[first[i] : first[i + 1]]) for i, windows, _ in some.each(progress)
-        )
-        return (z[None] for z in encoded(own.checkpoint, pieces, plan.spec.samples, device))
+        pieces = (windows[new[first[i] : first[i + 1]]] for i, windows, _ in some.each(progress))
+        return (z[None] for z in encoded(checkpoint, pieces, device))
 
-    for found in filled([kept.by(own.checkpoint, device)], rows, encode, AT_ONCE):
+    for found in filled([kept.by(checkpoint, device)], rows, encode, AT_ONCE):
         yield found[0]
     progress(len(own.chosen), len(own.chosen))
-
-
-def _where(windows: Windows, kept: NDArray[np.bool_]) -> Windows:
-    if isinstance(windows, tuple):
-        return windows[0][kept], windows[1][kept]
-    return windows[kept]
 
 
 @dataclass(frozen=True)
 class StoreWindows:
     """The windows of a store's recordings, as an encoder sees them."""
 
-    checkpoint: Checkpoint  # fitted to the frame
+    spec: InputSpec  # its leads are those wanted, of which the store has some
     plan: FramePlan  # of all recordings that have one of the leads
     chosen: NDArray[np.int64]  # recordings of the plan that have a frame, in ascending order
-    leads: tuple[str, ...]  # those wanted, of which the store has some
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        """The leads that the encoder sees at once, if it does."""
-        return known_leads(self.checkpoint)
 
     @property
     def stands_for(self) -> dict[str, str]:
         """The lead that the encoder sees in place of one without a name."""
-        return {UNNAMED_LEAD: unnamed_lead(self.plan.store.manifest.dataset)} if self.known else {}
+        named = unnamed_lead(self.plan.store.manifest.dataset)
+        return {UNNAMED_LEAD: named} if self.spec.known else {}
 
     def readings(self) -> pl.DataFrame:
         """How each recording was read; see `readings_of_store`."""
-        return readings_of_store(self.plan, self.chosen, self.leads, self.stands_for)
+        return readings_of_store(self.plan, self.chosen, self.spec.leads, self.stands_for)
 
     def each(
         self, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> Iterator[tuple[int, Windows, NDArray[np.int64]]]:
         """(recording of the plan, its windows, (windows,) the frame of each), one by one."""
-        plan, known = self.plan, self.known
-        stands_for = self.stands_for
+        plan, stands_for = self.plan, self.stands_for
         used = plan.present & plan.kept[:, None]
         first = np.concatenate(([0], np.cumsum(plan.counts)))
         for done, (i, values, _) in enumerate(plan.windows(self.chosen), start=1):
             own = used[first[i] : first[i + 1], plan.has[i]]
-            if known:
-                there = zip(plan.leads, plan.has[i], strict=True)
-                leads = [stands_for.get(lead, lead) for lead, has in there if has]
-                seen: Windows = side_by_side(known, leads, values.transpose(1, 0, 2), own)
-            else:
-                seen = values.transpose(1, 0, 2)[own]
-            yield i, seen, frame_of_rows(own, known)
+            there = zip(plan.leads, plan.has[i], strict=True)
+            leads = [stands_for.get(lead, lead) for lead, has in there if has]
+            seen = self.spec.windows(leads, values.transpose(1, 0, 2), own)
+            yield i, seen, self.spec.frame_of_rows(own)
             progress(done, len(self.chosen))
 
 
@@ -290,13 +270,18 @@ def store_windows(
 ) -> StoreWindows:
     """What is to be encoded of a store; the arguments are as for `embed_levels`."""
     wanted = store_leads(checkpoint, store, leads)
-    # an encoder sees recordings filtered as it learned on them
-    spec = spec or (checkpoint.card.frame if known_leads(checkpoint) else store.manifest.frame)
-    spec = replace(spec, filters=checkpoint.card.frame.filters)
-    checkpoint, spec = fitted(checkpoint, spec)
-    own_leads = _leads_there(checkpoint, store, wanted)
-    plan = plan_frames(store, spec=spec, leads=own_leads, split_seed=split_seed)
-    return StoreWindows(checkpoint, plan, _recordings_of(plan, split, only), wanted)
+    takes = InputSpec.from_checkpoint(checkpoint, spec or own_frame(checkpoint, store), wanted)
+    found = _leads_there(checkpoint, store, wanted)
+    plan = plan_frames(store, spec=takes.frame, leads=found, split_seed=split_seed)
+    has = np.zeros(len(plan.rows), bool)  # recordings with a frame
+    has[plan.cuts.recording[plan.kept]] = True
+    if split is not None:
+        if split not in PARTS:
+            raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)}")
+        has &= plan.split[plan.patient] == PARTS.index(split)
+    if only is not None:
+        has &= only[plan.rows]
+    return StoreWindows(takes, plan, np.flatnonzero(has))
 
 
 def store_leads(
@@ -344,22 +329,7 @@ def _leads_there(checkpoint: Checkpoint, store: Store, wanted: Sequence[str]) ->
     return [lead for lead in wanted if lead in with_derived(store.leads)]
 
 
-def _recordings_of(
-    plan: FramePlan, split: str | None, only: NDArray[np.bool_] | None
-) -> NDArray[np.int64]:
-    """Recordings with a frame, of one part or of all."""
-    has = np.zeros(len(plan.rows), bool)
-    has[plan.cuts.recording[plan.kept]] = True
-    if split is not None:
-        if split not in PARTS:
-            raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)}")
-        has &= plan.split[plan.patient] == PARTS.index(split)
-    if only is not None:
-        has &= only[plan.rows]
-    return np.flatnonzero(has)
-
-
-def _left_out(windows: StoreWindows) -> list[tuple[str, str]]:
+def _left_out(windows: StoreWindows) -> tuple[tuple[str, str], ...]:
     """How many recordings of the whole store have no vector or lack some leads."""
     plan, used = windows.plan, len(windows.chosen)
     total, leads = len(plan.store), ", ".join(plan.leads)
@@ -370,11 +340,11 @@ def _left_out(windows: StoreWindows) -> list[tuple[str, str]]:
             (~plan.has.all(axis=1)).sum()
         ),
     }
-    return [
+    return tuple(
         (plan.store.path.name, f"{count} of {total} {words}")
         for words, count in counts.items()
         if count
-    ]
+    )
 
 
 def own_frame(checkpoint: Checkpoint, store: Store) -> FrameSpec:
@@ -386,5 +356,7 @@ def frame_with_halves(checkpoint: Checkpoint, store: Store) -> FrameSpec:
     """`own_frame` where most recordings hold two of them, else the frame of their segments."""
     frame = own_frame(checkpoint, store)
     samples, rate = store.table["samples"].to_numpy(), store.table["rate"].to_numpy()
-    two = frame_count(samples, rate, frame) >= 2
-    return frame if two.mean() > 0.5 else fitted(checkpoint, store.manifest.segment_frame)[1]
+    if (frame_count(samples, rate, frame) >= 2).mean() > 0.5:
+        return frame
+    segment = store.manifest.segment_frame
+    return frame_of(checkpoint, segment.seconds) if checkpoint.encoder.leads else segment

@@ -1,4 +1,4 @@
-"""Embedding recordings that are not in a store: files, in threads ahead of the encoder.
+"""Recordings that are not in a store, as an encoder sees them: read and cut ahead in threads.
 
 A table names the patient of each file; without one, each file counts as one patient.
 
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -30,20 +30,17 @@ from clocs.formats.read import Found, find_recordings, known_suffixes, read_seve
 from clocs.frames.positions import bridged, cut, frame_count, touched, within
 from clocs.frames.signals import LONG, TOGETHER, cut_windows
 from clocs.frames.views import ALL_LEADS
-from clocs.patients.embeddings import Embeddings
-from clocs.patients.encode import (
-    Windows,
-    collect,
-    encoded,
-    fitted,
-    frame_of_rows,
-    known_leads,
-    leads_of,
-    placed,
-    side_by_side,
+from clocs.patients.embeddings import Embeddings, UnitMeans, collect
+from clocs.patients.encode import InputSpec, Windows, encoded, placed
+from clocs.patients.rows import (
+    READ_SCHEMA,
+    Level,
+    check_level,
+    file_row,
+    joined_reading,
+    reading_of,
+    rows_of_files,
 )
-from clocs.patients.reading import Reading, reading_of, readings_of_files
-from clocs.patients.rows import Level, check_level, file_row, rows_of_files
 from clocs.recording import DERIVED, FrameSpec, Recording, how_to_choose, leads_touched
 from clocs.store.table import flat_stretches
 from clocs.training.checkpoint import Checkpoint
@@ -189,90 +186,6 @@ def _stem(name: str) -> str:
     return str(path.with_suffix("") if path.suffix.lower() in known_suffixes() else path)
 
 
-def embed_recordings(
-    checkpoint: Checkpoint,
-    recordings: Iterable[ReadFile],
-    *,
-    level: Level = "recording",
-    spec: FrameSpec | None = None,
-    leads: Sequence[str] | None = None,
-    device: torch.device | str = "cpu",
-    progress: Callable[[int], None] = lambda done: None,
-) -> Embeddings:
-    """Embeddings of recordings outside a store, in the checkpoint's frame or another.
-
-    A recording is embedded from those of the leads that it has, and from frames without gaps. One
-    that cannot be embedded (too short, without any of the leads, unreadable) is listed in
-    `problems` with the reason.
-    """
-    check_level(level)
-    trained = checkpoint.card.frame
-    checkpoint, frame = fitted(checkpoint, replace(spec or trained, filters=trained.filters))
-    wanted, known = leads_of(checkpoint, leads), known_leads(checkpoint)
-    seen: dict[int, _Seen] = {}  # by the recording's number
-    problems: list[tuple[str, str]] = []
-
-    def windows() -> Iterator[Windows]:
-        for number, _, one in file_windows(recordings, frame, wanted, known, progress):
-            if isinstance(one, tuple):
-                problems.append(one)
-                if number in seen:
-                    seen[number].lost = True
-                continue
-            seen.setdefault(number, _Seen()).add(one, one.reading(wanted))
-            yield one.windows
-
-    vectors = list(encoded(checkpoint, windows(), frame.samples, device))
-    if any(one.lost for one in seen.values()):  # after some of its stretches were encoded
-        counts = [len(frame_of_rows(one.present, known)) for one in seen.values()]
-        lost = np.repeat([one.lost for one in seen.values()], counts)
-        vectors = [np.concatenate(vectors)[~lost]]
-    kept = [one for one in seen.values() if not one.lost]
-    rows, places = [one.row for one in kept], [one.present for one in kept]
-    fewer = [str(one.row["recording"]) for one in kept if not one.present.any(axis=0).all()]
-    if fewer:
-        warnings.warn(
-            f"{len(fewer)} of {len(rows)} recordings, such as {fewer[0]}, lack some of the leads "
-            f"{', '.join(wanted)} and are embedded from those they have",
-            ClocsWarning,
-            stacklevel=2,
-        )
-    if known:
-        places = [np.asarray(one.any(axis=1, keepdims=True), np.bool_) for one in places]
-    frames = rows_of_files(rows, places, (ALL_LEADS,) if known else wanted)
-    made = collect(
-        checkpoint,
-        vectors,
-        frames,
-        [level],
-        spec=frame,
-        leads=wanted,
-        problems=problems,
-        readings=readings_of_files([(one.row, one.reading) for one in kept]),
-    )
-    return made[level]
-
-
-class _Seen:
-    """What was seen of a recording, in one piece or in several."""
-
-    def __init__(self) -> None:
-        self.row: dict[str, object] = {}
-        self.reading: Reading | None = None
-        self.present = np.zeros((0, 0), np.bool_)  # (frames, leads wanted)
-        self.lost = False  # whether a later stretch could not be read
-
-    def add(self, one: FileWindows, reading: Reading) -> None:
-        self.reading = reading if self.reading is None else self.reading.joined(reading)
-        row = file_row(one.recording)
-        if not self.row:
-            self.row, self.present = row, np.zeros((one.total, one.present.shape[1]), np.bool_)
-        else:  # the content key of all of it
-            keys = np.array([self.row["digest"], row["digest"]], np.uint64)
-            self.row["digest"] = digest(keys.view(np.int16))
-        self.present[one.first : one.first + len(one.present)] = one.present
-
-
 @dataclass(frozen=True)
 class FileWindows:
     """A recording, or a stretch of a long one, and its windows, as an encoder sees them."""
@@ -280,44 +193,29 @@ class FileWindows:
     recording: Recording
     windows: Windows
     present: NDArray[np.bool_]  # (frames, leads wanted) which have a signal
-    first: int = 0  # the first of these frames in the whole recording
-    frames: int | None = None  # of the whole recording, where this is a stretch of it
-    seconds: float | None = None
+    frame_of: NDArray[np.int64]  # (windows,) the frame of the whole recording that each is of
+    reading: dict[str, Any]  # how it was read, by the columns of `READ_SCHEMA`
+    first: int  # the first of these frames in the whole recording
+    frames: int  # of the whole recording
+    seconds: float  # of the whole recording
 
-    @property
-    def total(self) -> int:
-        """Frames of the whole recording."""
-        return len(self.present) if self.frames is None else self.frames
-
-    def frame_of(self, known: Sequence[str]) -> NDArray[np.int64]:
-        """(windows,) the frame of the whole recording that each is of."""
-        return self.first + frame_of_rows(self.present, known)
-
-    def reading(self, wanted: Sequence[str]) -> Reading:
-        """How it was read, for an encoder that wants these leads."""
-        there = np.asarray(self.present.any(axis=0), np.bool_)
-        return reading_of(self.recording, wanted, there)
-
-    def of(self, piece: Piece, known: Sequence[str]) -> FileWindows:
+    def within(self, piece: Piece) -> FileWindows:
         """The same without the frames before and after the stretch."""
-        own = frame_of_rows(self.present, known)
-        kept = (own >= piece.kept.start) & (own < piece.kept.stop)
-        some = self.windows
-        return FileWindows(
-            self.recording,
-            (some[0][kept], some[1][kept]) if isinstance(some, tuple) else some[kept],
-            self.present[piece.kept],
-            piece.first + piece.kept.start,
-            piece.frames,
-            piece.seconds,
+        kept = (self.frame_of >= piece.kept.start) & (self.frame_of < piece.kept.stop)
+        return replace(
+            self,
+            windows=self.windows[kept],
+            present=self.present[piece.kept],
+            frame_of=piece.first + self.frame_of[kept],
+            first=piece.first + piece.kept.start,
+            frames=piece.frames,
+            seconds=piece.seconds,
         )
 
 
 def file_windows(
     recordings: Iterable[ReadFile],
-    frame: FrameSpec,
-    wanted: Sequence[str],
-    known: Sequence[str],
+    spec: InputSpec,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[tuple[int, ReadFile, FileWindows | tuple[str, str]]]:
     """Each recording with its number, and how an encoder sees it; or its name and what is wrong.
@@ -327,9 +225,7 @@ def file_windows(
 
     Args:
         recordings: Or their names and errors.
-        frame: What the encoder sees.
-        wanted: Leads, of which a recording needs one.
-        known: Leads that the encoder sees at once, if it does.
+        spec: What the encoder takes.
         progress: Called with the number of recordings that were cut.
     """
     given: deque[ReadFile] = deque()  # of those that are being cut
@@ -338,18 +234,17 @@ def file_windows(
         for one in recordings:
             given.append(one)
             own = one.result if isinstance(one, Piece) else one
-            yield placed(own, known, wanted) if isinstance(own, Recording) else own
+            yield placed(own, spec.known, spec.leads) if isinstance(own, Recording) else own
 
     number, some, lost = 0, False, False  # the recording's, whether it has windows, is given up
-    runs = group_runs(each(), shape_of, TOGETHER)
-    cut_ahead = prefetch(lambda run: cut_alike(run, frame, wanted, known), runs, _AHEAD)
-    for made in (one for run in cut_ahead for one in run):
+    runs = group_runs(each(), _shape, TOGETHER)
+    for made in (one for run in prefetch(lambda run: _cut(run, spec), runs, _AHEAD) for one in run):
         read = given.popleft()
         done = not isinstance(read, Piece) or read.is_last
         if isinstance(made, FileWindows):
             some = True
             if not lost:
-                yield number, read, made.of(read, known) if isinstance(read, Piece) else made
+                yield number, read, made.within(read) if isinstance(read, Piece) else made
         elif not lost and ((done and not some) or not _is_empty(made[1])):
             lost = True
             yield number, read, (made[0], str(made[1]))
@@ -365,17 +260,17 @@ def _is_empty(error: ClocsError) -> bool:
     return isinstance(error, SettingError)  # it has none of the leads
 
 
-def shape_of(one: RecordingOrError) -> object:
+def _shape(one: RecordingOrError) -> object:
     """Recordings of equal shape are cut together, unless they are long."""
     if not isinstance(one, Recording):
         return None
     return one.rate, one.samples, one.leads, object() if one.samples > LONG else ""
 
 
-def cut_alike(
-    run: list[RecordingOrError], spec: FrameSpec, wanted: Sequence[str], known: Sequence[str]
+def _cut(
+    run: Sequence[RecordingOrError], spec: InputSpec
 ) -> list[FileWindows | tuple[str, ClocsError]]:
-    """The windows of each recording; or its name and why it has none. Arguments: `file_windows`."""
+    """The windows of each recording of one shape; or its name and why it has none."""
     made: list[FileWindows | tuple[str, ClocsError]] = []
     usable: list[tuple[int, Recording, NDArray[np.bool_]]] = []
     for one in run:
@@ -383,29 +278,44 @@ def cut_alike(
             made.append(one)
             continue
         try:
-            usable.append((len(made), *with_leads(one, spec, wanted)))
+            usable.append((len(made), *with_leads(one, spec.frame, spec.leads)))
             made.append((one.id, SettingError("it is not cut yet")))
         except ClocsError as error:
             made.append((one.id, error))
-    if usable:
-        own = [recording for _, recording, _ in usable]
-        values, _ = cut_windows(
-            np.stack([bridged(one.digital, one.leads, one.gaps) for one in own]),
-            np.stack([one.gain for one in own]),
-            np.stack([one.baseline for one in own]).astype(np.int64),
-            own[0].rate,
-            int(frame_count(own[0].samples, own[0].rate, spec)),
-            spec,
-            "recording",
+    if not usable:
+        return made
+    values, _ = cut_recordings([recording for _, recording, _ in usable], spec.frame)
+    for (place, own, there), each in zip(usable, values, strict=True):
+        whole = run[place]
+        assert isinstance(whole, Recording)
+        present = np.zeros((len(there), len(spec.leads)), np.bool_)
+        present[:, [spec.leads.index(lead) for lead in own.leads]] = there
+        made[place] = FileWindows(
+            recording=whole,
+            windows=spec.windows(own.leads, each.transpose(1, 0, 2), there),
+            present=present,
+            frame_of=spec.frame_of_rows(present),
+            reading=reading_of(whole, spec.leads, np.asarray(present.any(axis=0))),
+            first=0,
+            frames=len(there),
+            seconds=whole.seconds,
         )
-        for (place, cut_of, there), each in zip(usable, values, strict=True):
-            whole, frames = run[place], each.transpose(1, 0, 2)
-            assert isinstance(whole, Recording)
-            seen = side_by_side(known, cut_of.leads, frames, there) if known else frames[there]
-            present = np.zeros((len(there), len(wanted)), np.bool_)
-            present[:, [list(wanted).index(lead) for lead in cut_of.leads]] = there
-            made[place] = FileWindows(whole, seen, present)
     return made
+
+
+def cut_recordings(
+    own: Sequence[Recording], spec: FrameSpec
+) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
+    """`cut_windows` of recordings of one rate and length, their gaps bridged."""
+    return cut_windows(
+        np.stack([bridged(one.digital, one.leads, one.gaps) for one in own]),
+        np.stack([one.gain for one in own]),
+        np.stack([one.baseline for one in own]).astype(np.int64),
+        own[0].rate,
+        int(frame_count(own[0].samples, own[0].rate, spec)),
+        spec,
+        "recording",
+    )
 
 
 def with_leads(
@@ -447,3 +357,117 @@ def present_in(recording: Recording, spec: FrameSpec) -> NDArray[np.bool_]:
                 if lead in recording.leads:
                     present[:, recording.leads.index(lead)] &= ~lost
     return present
+
+
+def embed_recordings(
+    checkpoint: Checkpoint,
+    recordings: Iterable[ReadFile],
+    *,
+    level: Level = "recording",
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] = lambda done: None,
+) -> Embeddings:
+    """Embeddings of recordings outside a store, in the checkpoint's frame or another.
+
+    A recording is embedded from those of the leads that it has, and from frames without gaps. One
+    that cannot be embedded (too short, without any of the leads, unreadable) is listed in
+    `problems` with the reason.
+    """
+    check_level(level)
+    takes = InputSpec.from_checkpoint(checkpoint, spec, leads)
+    rows: dict[int, dict[str, Any]] = {}  # of recordings, by number, as are the next two
+    readings: dict[int, dict[str, Any]] = {}
+    present: dict[int, NDArray[np.bool_]] = {}  # (frames, leads wanted)
+    problems: dict[int, tuple[str, str]] = {}
+
+    def windows() -> Iterator[Windows]:
+        for number, _, one in file_windows(recordings, takes, progress):
+            if isinstance(one, tuple):
+                problems[number] = one
+                continue
+            row = file_row(one.recording)
+            if number not in rows:
+                rows[number], readings[number] = row, one.reading
+                present[number] = np.zeros((one.frames, len(takes.leads)), np.bool_)
+            else:  # a later stretch: the content key is of all of it
+                keys = np.array([rows[number]["digest"], row["digest"]], np.uint64)
+                rows[number]["digest"] = digest(keys.view(np.int16))
+                readings[number] = joined_reading(readings[number], one.reading)
+            present[number][one.first : one.first + len(one.present)] = one.present
+            yield one.windows
+
+    vectors = list(encoded(takes.checkpoint, windows(), device))
+    if lost := rows.keys() & problems.keys():  # after some of their stretches were encoded
+        counts = [len(takes.frame_of_rows(one)) for one in present.values()]
+        kept = np.repeat([number not in lost for number in present], counts)
+        vectors = [np.concatenate(vectors)[kept]]
+    own = [number for number in rows if number not in lost]
+    fewer = [rows[number]["recording"] for number in own if not present[number].any(axis=0).all()]
+    if fewer:
+        warnings.warn(
+            f"{len(fewer)} of {len(own)} recordings, such as {fewer[0]}, lack some of the leads "
+            f"{', '.join(takes.leads)} and are embedded from those they have",
+            ClocsWarning,
+            stacklevel=2,
+        )
+    places = [present[number] for number in own]
+    if takes.known:
+        places = [np.asarray(one.any(axis=1, keepdims=True), np.bool_) for one in places]
+    ids = ("patient", "recording")
+    read = [
+        {"dataset": ""} | {name: rows[number][name] for name in ids} | readings[number]
+        for number in own
+    ]
+    texts = dict.fromkeys(("dataset", *ids), pl.String)
+    return collect(
+        vectors,
+        [level],
+        rows_of_files(
+            [rows[number] for number in own], places, (ALL_LEADS,) if takes.known else takes.leads
+        ),
+        takes.checkpoint.encoder.embedding_dim,
+        pl.DataFrame(read, schema={**texts, **READ_SCHEMA}),
+        encoder=takes.checkpoint.fingerprint,
+        problems=tuple(problems.values()),
+        frame=takes.frame.seconds,
+        leads=takes.leads,
+    )[level]
+
+
+def cut_each(recordings: Iterable[Recording], spec: InputSpec) -> list[FileWindows | ClocsError]:
+    """Each recording as an encoder sees it; or why it has no window.
+
+    They may have equal names, and be of any mixture of rates, leads and lengths.
+    """
+    own = (placed(one, spec.known, spec.leads) for one in recordings)
+    return [
+        one[1] if isinstance(one, tuple) else one
+        for run in group_runs(own, _shape, TOGETHER)
+        for one in _cut(run, spec)
+    ]
+
+
+def embed_each(
+    made: Sequence[FileWindows | ClocsError], spec: InputSpec
+) -> list[NDArray[np.float32] | ClocsError]:
+    """The (dim,) unit vector of each recording that `cut_each` has cut, or why it has none.
+
+    The vectors are those of `embed_recordings`, bit for bit.
+    """
+    usable = [one.windows for one in made if not isinstance(one, ClocsError)]
+    owner = np.repeat(np.arange(len(usable)), [len(one) for one in usable])
+    means = UnitMeans(owner, len(usable), spec.checkpoint.encoder.embedding_dim)
+    for part in encoded(spec.checkpoint, usable):
+        means.add(part)
+    zero = SettingError("its embedding is a zero vector, which has no direction")
+    found = iter(zip(means.vectors, means.nonzero, strict=True))
+    results: list[NDArray[np.float32] | ClocsError] = []
+    for one in made:
+        if isinstance(one, ClocsError):
+            results.append(one)
+        else:
+            vector, is_nonzero = next(found)
+            results.append(vector if is_nonzero else zero)
+    return results

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,22 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.files import file_error, writing
-from clocs.patients.reading import READ_SCHEMA, with_readings
 from clocs.patients.rows import (
     ID_COLUMNS,
+    READ_SCHEMA,
     ROW_SCHEMA,
     Level,
     check_level,
     group_rows,
     make_rows,
+    with_readings,
     write_rows,
 )
-from clocs.patients.unit_vectors import UnitMeans, lengths
 from clocs.sealed import footer_of, is_sealed
 
 FORMAT = 2
 _METADATA_KEY = "clocs.embeddings"
+_AT_ONCE = 65_536  # vectors processed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,8 @@ class Embeddings:
     Attributes:
         vectors: (n, dim) float32; unit vectors above the level 'frame', the encoder's own output at
             that level.
-        rows: One per vector, with the columns of `ROW_SCHEMA`; then, where it is known how the
-            recordings were read, those of `clocs.patients.reading.READ_SCHEMA`.
+        rows: One per vector, with the columns of `clocs.patients.rows.ROW_SCHEMA`; then, where it
+            is known how the recordings were read, those of `READ_SCHEMA`.
         level: What a vector represents.
         encoder: The sha256 of the encoder's weights; vectors of two encoders are not comparable.
         only_zeros: (dataset, patient, recording) of those with zero vectors only; recording is ''
@@ -105,13 +106,13 @@ class Embeddings:
                 f"embeddings of the level {self.level!r} cannot become {level!r}: means are taken "
                 "over frames; embed at the level 'frame' first"
             )
-        group, rows = group_rows(self.rows, level)
+        readings = None
         if "rate" in self.rows.columns:
             ids = ID_COLUMNS["recording"]
-            rows = with_readings(rows, self.rows.unique(ids, keep="first", maintain_order=True))
-        means = UnitMeans(group, rows.height, self.dim)
-        means.add(self.vectors)
-        return from_means(means, rows, replace(self, level=level))
+            readings = self.rows.unique(ids, keep="first", maintain_order=True)
+        rows = self.rows.select(list(ROW_SCHEMA))
+        facts = {name: getattr(self, name) for name in ("encoder", "problems", "frame", "leads")}
+        return collect([self.vectors], [level], rows, self.dim, readings, **facts)[level]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything as plain arrays by name: `vectors` and every column (labels as lists)."""
@@ -195,15 +196,20 @@ def _no_embeddings(path: Path, why: str) -> StoreError:
     return StoreError(f"{path} holds no embeddings ({why}); make them with `clocs embed`")
 
 
-def expect_replaceable(path: Path) -> None:
-    """SettingError where embeddings would be written over something else."""
-    if path.suffix != ".parquet":
-        raise SettingError(f"`out` is {path}; give a file name that ends in .parquet")
+def check_table(path: Path, suffixes: Sequence[str]) -> None:
+    """SettingError where a table cannot be written there."""
+    if path.suffix not in suffixes:
+        raise SettingError(f"`out` is {path}; give a name that ends in {' or '.join(suffixes)}")
     if path.is_dir():
         raise SettingError(f"`out` is {path}, a folder; give the name of a file in it")
     folder = next(one for one in path.absolute().parents if one.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise SettingError(f"{folder} cannot be written to; give another `out`")
+
+
+def expect_replaceable(path: Path) -> None:
+    """SettingError where embeddings would be written over something else."""
+    check_table(path, (".parquet",))
     if path.exists():
         with path.open("rb") as file:
             ours = _METADATA_KEY.encode() in footer_of(file)
@@ -213,17 +219,59 @@ def expect_replaceable(path: Path) -> None:
             )
 
 
-def from_means(means: UnitMeans, rows: pl.DataFrame, like: Embeddings) -> Embeddings:
-    """Embeddings of groups; facts other than vectors and rows are taken from `like`."""
-    nonzero = means.nonzero
-    without = rows.filter(pl.Series(~nonzero)).select("dataset", "patient", "recording")
-    return replace(
-        like,
-        vectors=means.vectors if nonzero.all() else means.vectors[nonzero],
-        rows=rows.with_columns(pl.Series("views", means.views)).filter(pl.Series(nonzero)),
-        only_zeros=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
-        zero_vectors=means.zeros,
-    )
+def collect(
+    vectors: Iterable[NDArray[np.float32]],
+    levels: Sequence[Level],
+    frames: pl.DataFrame,
+    dim: int,
+    readings: pl.DataFrame | None = None,
+    **facts: Any,
+) -> dict[Level, Embeddings]:
+    """Vectors of frames, some at a time in the order of their rows -> embeddings of each level.
+
+    Args:
+        vectors: (some, dim) each.
+        levels: Which ones.
+        frames: Their rows.
+        dim: Numbers of a vector.
+        readings: How the recordings were read: dataset, patient, recording and `READ_SCHEMA`.
+        facts: The other fields of `Embeddings`.
+    """
+
+    def read(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows if readings is None else with_readings(rows, readings)
+
+    grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
+    means = {level: UnitMeans(group, rows.height, dim) for level, (group, rows) in grouped.items()}
+    # of many recordings, the rows of frames are larger than their vectors
+    frames = frames if "frame" in levels else frames[:0]
+    single = np.empty((frames.height, dim), np.float32)
+    start = 0
+    for part in vectors:
+        for one in means.values():
+            one.add(part)
+        if "frame" in levels:
+            single[start : start + len(part)] = part
+        start += len(part)
+    made: dict[Level, Embeddings] = {}
+    for level, (_, rows) in grouped.items():
+        own = means[level]
+        without = rows.filter(pl.Series(~own.nonzero)).select("dataset", "patient", "recording")
+        seen = read(rows).with_columns(pl.Series("views", own.views))
+        made[level] = Embeddings(
+            vectors=own.vectors if own.nonzero.all() else own.vectors[own.nonzero],
+            rows=seen.filter(pl.Series(own.nonzero)),
+            level=level,
+            only_zeros=tuple((d, p, r or "") for d, p, r in without.iter_rows()),
+            zero_vectors=own.zeros,
+            **facts,
+        )
+    if "frame" in levels:
+        nonzero = lengths(single) > 0
+        rows = read(frames.with_columns(pl.Series("views", nonzero.astype(np.int32))))
+        zeros = int((~nonzero).sum())
+        made["frame"] = Embeddings(single, rows, "frame", zero_vectors=zeros, **facts)
+    return made
 
 
 def expect_distinct(rows: pl.DataFrame, level: Level) -> None:
@@ -294,3 +342,74 @@ def patient_halves(frames: Embeddings) -> NDArray[np.float32]:
     left, right = first.rows.select(ids).with_row_index("a"), second.rows.select(ids)
     pairs = left.join(right.with_row_index("b"), on=ids, maintain_order="left", nulls_equal=True)
     return np.stack([first.vectors[pairs["a"]], second.vectors[pairs["b"]]], axis=1)
+
+
+class UnitMeans:
+    """Means of unit vectors, one per group; zero vectors are counted and left out.
+
+    Sums are kept in float64 and grow view by view in order, so that they do not depend on how views
+    are batched; only of groups that still have rows to come.
+
+    Attributes:
+        vectors: (groups, dim) unit vectors, once all rows are added.
+        nonzero: (groups,) which of them are not zero.
+        views: (groups,) unit vectors added.
+        zeros: How many zero vectors there were.
+    """
+
+    def __init__(self, group: NDArray[np.int64], groups: int, dim: int) -> None:
+        """group: (n,) of each row that will be added, in order."""
+        self.vectors = np.zeros((groups, dim), np.float32)
+        self.nonzero = np.zeros(groups, bool)
+        self.views = np.zeros(groups, np.int32)
+        self.zeros = 0
+        self._group, self._added = group, 0
+        self._last = np.zeros(groups, np.int64)  # row of each group
+        self._last[group] = np.arange(len(group))
+        self._open, self._sums = np.zeros(0, np.int64), np.zeros((0, dim))
+
+    def add(self, vectors: NDArray[np.float32]) -> None:
+        """vectors: (m, dim) of the next rows."""
+        for start in range(0, len(vectors), _AT_ONCE):
+            self._add(vectors[start : start + _AT_ONCE])
+
+    def _add(self, vectors: NDArray[np.float32]) -> None:
+        group = self._group[self._added : self._added + len(vectors)]
+        self._added += len(vectors)
+        unit, nonzero = _unit(vectors)
+        self.zeros += int((~nonzero).sum())
+        np.add.at(self.views, group[nonzero], 1)
+        here = np.union1d(self._open, group)
+        sums = np.zeros((len(here), vectors.shape[1]))
+        sums[np.searchsorted(here, self._open)] = self._sums
+        np.add.at(sums, np.searchsorted(here, group[nonzero]), unit[nonzero])
+        ended = self._last[here] < self._added
+        self.vectors[here[ended]], self.nonzero[here[ended]] = _unit(sums[ended])
+        self._open, self._sums = here[~ended], sums[~ended]
+
+
+def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(n, dim) -> the same with length 1, and (n,) which are not zero (zeros stay zero)."""
+    wide = vectors.astype(np.float64)
+    length = lengths(wide)
+    nonzero = length > 0
+    return wide / np.where(nonzero, length, 1.0)[:, None], nonzero
+
+
+def as_units(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """(n, dim) unit vectors: the same array where they are already, perhaps memory-mapped."""
+    if vectors.dtype == np.float32 and np.allclose(lengths(vectors), 1, rtol=0, atol=1e-6):
+        return np.ascontiguousarray(vectors) if not vectors.flags.c_contiguous else vectors
+    unit = np.empty(vectors.shape, np.float32)
+    for start in range(0, len(vectors), _AT_ONCE):  # in bounded extra memory
+        unit[start : start + _AT_ONCE] = _unit(vectors[start : start + _AT_ONCE])[0]
+    return unit
+
+
+def lengths(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(n, dim) -> (n,), in bounded memory."""
+    found = np.empty(len(vectors))
+    for start in range(0, len(vectors), _AT_ONCE):
+        some = vectors[start : start + _AT_ONCE].astype(np.float64)
+        found[start : start + len(some)] = np.sqrt(np.einsum("nd,nd->n", some, some))
+    return found

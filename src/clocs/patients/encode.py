@@ -1,24 +1,18 @@
-"""Streamed encoding: windows of signals -> batches -> vectors -> embeddings of each level."""
+"""What an encoder takes of recordings, and streamed encoding: windows -> batches -> vectors."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
-from clocs.patients.embeddings import Embeddings, from_means
-from clocs.patients.reading import with_readings
-from clocs.patients.rows import Level, group_rows
-from clocs.patients.unit_vectors import UnitMeans, lengths
 from clocs.recording import (
     UNNAMED_LEAD,
     FrameSpec,
@@ -31,9 +25,84 @@ from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, EncoderInput, stack
 from clocs.training.signals import Signals
 
-# (n, samples) of one lead each; of many leads at once (n, leads, samples), in the encoder's order,
-# and (n, leads) whether there is a signal
-Windows: TypeAlias = NDArray[np.int16] | tuple[NDArray[np.int16], NDArray[np.bool_]]
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Frames as an encoder sees them.
+
+    Attributes:
+        values: (n, leads, samples) of the leads that it sees at once, in its order; a single one
+            where it sees each lead by itself.
+        present: (n, leads) which have a signal.
+    """
+
+    values: NDArray[np.int16]
+    present: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, some: slice | NDArray[np.bool_]) -> Windows:
+        return Windows(self.values[some], self.present[some])
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What an encoder takes of a recording.
+
+    Attributes:
+        checkpoint: The encoder, fitted to the frame.
+        frame: What it sees at a time.
+        leads: Those to use, of which a recording needs one.
+        known: Those that it sees at once, in its order; none where it sees each by itself.
+    """
+
+    checkpoint: Checkpoint
+    frame: FrameSpec
+    leads: tuple[str, ...]
+    known: tuple[str, ...]
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        checkpoint: Checkpoint,
+        frame: FrameSpec | None = None,
+        leads: Sequence[str] | None = None,
+    ) -> InputSpec:
+        """The encoder's own frame and leads, or others; an encoder of many leads keeps its rate.
+
+        It sees recordings filtered as it learned on them.
+        """
+        trained = checkpoint.card.frame
+        spec = replace(frame or trained, filters=trained.filters)
+        if checkpoint.encoder.leads:
+            spec = frame_of(checkpoint, spec.seconds)
+            checkpoint = checkpoint.for_frame(spec)
+        return cls(checkpoint, spec, leads_of(checkpoint, leads), known_leads(checkpoint))
+
+    def windows(
+        self, leads: Sequence[str], values: NDArray[np.int16], present: NDArray[np.bool_]
+    ) -> Windows:
+        """Frames of some leads as the encoder sees them: without those that have no signal.
+
+        Args:
+            leads: Those that there are.
+            values: (frames, leads, samples).
+            present: (frames, leads) which have a signal.
+        """
+        if not self.known:
+            there = values[present]
+            return Windows(there[:, None], np.ones((len(there), 1), np.bool_))
+        places = [self.known.index(lead) for lead in leads]
+        made = np.zeros((len(values), len(self.known), values.shape[-1]), np.int16)
+        there = np.zeros(made.shape[:2], np.bool_)
+        made[:, places], there[:, places] = values, present
+        some = there.any(axis=1)
+        return Windows(made[some], there[some])
+
+    def frame_of_rows(self, present: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """(windows,) the frame of each; present: (frames, leads) which have a signal."""
+        return np.flatnonzero(present.any(axis=1)) if self.known else np.nonzero(present)[0]
 
 
 def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
@@ -49,14 +118,6 @@ def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
     if checkpoint.encoder.leads:
         samples = max(1, round(seconds * own.rate))
     return FrameSpec(seconds, samples, own.filters)
-
-
-def fitted(checkpoint: Checkpoint, spec: FrameSpec) -> tuple[Checkpoint, FrameSpec]:
-    """The encoder and the frame to use together; one of many leads keeps its rate."""
-    if not checkpoint.encoder.leads:
-        return checkpoint, spec
-    frame = frame_of(checkpoint, spec.seconds)
-    return checkpoint.for_frame(frame), frame
 
 
 def leads_of(checkpoint: Checkpoint, leads: Sequence[str] | None) -> tuple[str, ...]:
@@ -119,166 +180,77 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
     )
 
 
-def side_by_side(
-    known: Sequence[str],
-    leads: Sequence[str],
-    values: NDArray[np.int16],
-    present: NDArray[np.bool_],
-) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-    """Frames of some leads as an encoder of the `known` ones sees them.
-
-    Args:
-        known: Those that the encoder sees.
-        leads: Those that there are.
-        values: (frames, leads, samples).
-        present: (frames, leads) which have a signal.
-    """
-    places = [known.index(lead) for lead in leads]
-    made = np.zeros((len(values), len(known), values.shape[-1]), np.int16)
-    there = np.zeros(made.shape[:2], np.bool_)
-    made[:, places], there[:, places] = values, present
-    some = there.any(axis=1)
-    return made[some], there[some]
-
-
-def frame_of_rows(present: NDArray[np.bool_], known: Sequence[str]) -> NDArray[np.int64]:
-    """The frame of each window of a recording.
-
-    Args:
-        present: (frames, leads) which have a signal.
-        known: Leads that the encoder sees at once, in one window; none where each has its own.
-    """
-    if known:
-        return np.flatnonzero(present.any(axis=1))
-    return np.nonzero(present)[0]
-
-
 def encoded(
-    checkpoint: Checkpoint,
-    windows: Iterable[Windows],
-    samples: int,
-    device: torch.device | str = "cpu",
+    checkpoint: Checkpoint, windows: Iterable[Windows], device: torch.device | str = "cpu"
 ) -> Iterator[NDArray[np.float32]]:
     """Pieces of windows -> pieces of (m, dim) vectors in the same order."""
-    return (z[0] for z in encoded_by_all([checkpoint], windows, samples, device))
+    return (z[0] for _, z in encoded_by_all([checkpoint], windows, device))
 
 
 @torch.no_grad()
 def encoded_by_all(
     checkpoints: Sequence[Checkpoint],
     windows: Iterable[Windows],
-    samples: int,
     device: torch.device | str = "cpu",
-) -> Iterator[NDArray[np.float32]]:
-    """Pieces of windows -> pieces of (members, m, dim) vectors in the same order.
+) -> Iterator[tuple[Windows, NDArray[np.float32]]]:
+    """Pieces of windows -> batches of them with their (members, m, dim) vectors, in order.
 
-    All members see the same windows, each as its card says, and encode them as one fleet.
+    All members see the same windows, each as its card says, and encode them at once.
     """
     encoder = checkpoints[0].encoder
-    if encoder.samples != samples:
-        raise CheckpointError(
-            f"this encoder takes frames of {encoder.samples} samples, not {samples}"
-        )
+    samples, many = encoder.samples, len(encoder.leads)
     if any(checkpoint.card.in_mv for checkpoint in checkpoints):
         raise CheckpointError(
             "this encoder takes signals in mV, which only `clocs evaluate` gives it; use one that "
             "was trained on normalized frames"
         )
-    weights, buffers = (
-        {k: v.to(device) for k, v in tensors.items()} for tensors in stack(checkpoints)
-    )
+    one = checkpoints[0]
+    of_all = (one.weights, one.buffers) if len(checkpoints) == 1 else stack(checkpoints)
+    weights, buffers = ({k: v.to(device) for k, v in tensors.items()} for tensors in of_all)
     as_input = EncoderInput.of(checkpoints, device)
-    most = AT_ONCE // len(checkpoints)
-    for batch, there, size in _batches(windows, samples, len(encoder.leads), most):
-        flat = torch.from_numpy(batch.reshape(-1)).to(device)
+    most = max(MIN_ROWS, AT_ONCE // len(checkpoints) // max(1, many))
+    for batch in _batches(windows, most):
+        if batch.values.shape[-1] != samples:
+            raise CheckpointError(
+                f"this encoder takes frames of {samples} samples, not {batch.values.shape[-1]}"
+            )
+        padding = max(0, (MIN_ROWS_OF_MANY_LEADS if many else MIN_ROWS) - len(batch))
+        values = np.pad(batch.values, ((0, padding), (0, 0), (0, 0))) if padding else batch.values
+        flat = torch.from_numpy(values.reshape(-1)).to(device)
         starts = torch.arange(flat.numel() // samples, device=flat.device) * samples
-        if encoder.leads:
-            present = torch.from_numpy(there).to(flat.device)
-            starts = torch.where(present, starts.view(present.shape), ABSENT)
+        if many:
+            there = np.pad(batch.present, ((0, padding), (0, 0)), constant_values=True)
+            starts = starts.view(there.shape)
+            starts = torch.where(torch.from_numpy(there).to(flat.device), starts, ABSENT)
         x = as_input(Signals(flat, samples), starts, torch.ones(()))
-        x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
-        z: NDArray[np.float32] = encoder.encode(weights, buffers, x)[:, :size].cpu().numpy()
+        x = x.expand(len(checkpoints), *x.shape[-3 if many else -2 :])
+        z: NDArray[np.float32] = encoder.encode(weights, buffers, x)[:, : len(batch)].cpu().numpy()
         if not np.isfinite(z).all():
             raise CheckpointError(
                 "this encoder gives vectors that are not finite; its training diverged"
             )
-        yield z
+        yield batch, z
 
 
-def _batches(
-    windows: Iterable[Windows], samples: int, leads: int, most: int
-) -> Iterator[tuple[NDArray[np.int16], NDArray[np.bool_], int]]:
-    """Batches of `most` windows, the last one smaller, each with its number of real windows."""
-    fewest = MIN_ROWS_OF_MANY_LEADS if leads else MIN_ROWS
-    most = max(MIN_ROWS, most // max(1, leads))
-    shape = (most, leads, samples) if leads else (most, samples)
-    batch, there, filled = np.zeros(shape, np.int16), np.ones(shape[:-1], np.bool_), 0
-    for given in windows:
-        piece, present = given if isinstance(given, tuple) else (given, None)
+def _batches(windows: Iterable[Windows], most: int) -> Iterator[Windows]:
+    """Batches of `most` windows, the last one smaller."""
+    waiting: list[Windows] = []
+    count = 0
+    for piece in windows:
         start = 0
         while start < len(piece):
-            stop = min(len(piece), start + most - filled)
-            own = slice(filled, filled + stop - start)
-            batch[own] = piece[start:stop]
-            if present is not None:
-                there[own] = present[start:stop]
-            filled += stop - start
-            start = stop
-            if filled == most:
-                yield batch, there, filled
-                filled = 0
-    if filled:
-        padded = max(filled, fewest)
-        yield batch[:padded], there[:padded], filled
+            waiting.append(piece[start : start + most - count])
+            start += len(waiting[-1])
+            count += len(waiting[-1])
+            if count == most:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if count:
+        yield _joined(waiting)
 
 
-def collect(
-    checkpoint: Checkpoint,
-    vectors: Iterable[NDArray[np.float32]],
-    frames: pl.DataFrame,
-    levels: Sequence[Level],
-    *,
-    spec: FrameSpec,
-    leads: tuple[str, ...],
-    problems: Sequence[tuple[str, str]],
-    readings: pl.DataFrame | None,
-) -> dict[Level, Embeddings]:
-    """Vectors of frames, in the order of their rows `frames` -> embeddings of each level.
-
-    `readings` are of their recordings, as `readings_of_store` makes them; None to leave them out.
-    """
-
-    def read(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows if readings is None else with_readings(rows, readings)
-
-    dim = checkpoint.encoder.embedding_dim
-    grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
-    means = {level: UnitMeans(group, rows.height, dim) for level, (group, rows) in grouped.items()}
-    if "frame" not in levels:
-        frames = frames[:0]  # of many recordings, their rows are larger than their vectors
-    single = np.empty((frames.height, dim), np.float32)
-    start = 0
-    for part in vectors:
-        some = slice(start, start + len(part))
-        for one in means.values():
-            one.add(part)
-        if "frame" in levels:
-            single[some] = part
-        start += len(part)
-    nonzero = lengths(single) > 0
-    views = pl.Series("views", nonzero.astype(np.int32))
-    by_frame = Embeddings(
-        vectors=single,
-        rows=read(frames.with_columns(views)),
-        level="frame",
-        encoder=checkpoint.fingerprint,
-        zero_vectors=int((~nonzero).sum()),
-        problems=tuple(problems),
-        frame=spec.seconds,
-        leads=leads,
-    )
-    made: dict[Level, Embeddings] = {
-        level: from_means(means[level], read(rows), replace(by_frame, level=level))
-        for level, (_, rows) in grouped.items()
-    }
-    return made | ({"frame": by_frame} if "frame" in levels else {})
+def _joined(pieces: list[Windows]) -> Windows:
+    if len(pieces) == 1:
+        return pieces[0]
+    parts = ((one.values for one in pieces), (one.present for one in pieces))
+    return Windows(*(np.concatenate(list(part)) for part in parts))

@@ -1,16 +1,20 @@
 """PatientIndex: the nearest patients or recordings by cosine distance.
 
 Unit vectors are compared by their inner product, with FAISS. Search is exact up to a million
-vectors; beyond that, an approximate engine finds candidates, whose distances are then computed
-exactly. With a filter the same holds for the rows that pass it. Replaced rows stay in place and are
-never returned again: removing a vector would mean rebuilding the index.
+vectors, and by choice beyond. 'hnsw' walks a graph; 'ivf' searches the nearest of many lists of
+vectors stored with 8 bits per dimension. They find candidates, whose distances are then computed
+exactly: they may miss a neighbor, but every distance is exact. With a filter the same holds for the
+rows that pass it. Replaced rows stay in place and are never returned again: removing a vector would
+mean rebuilding the index.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -18,14 +22,22 @@ from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.files import writing
-from clocs.patients.embeddings import Embeddings, expect_distinct
-from clocs.patients.faiss_engines import Approximate, KindOrAuto, pick_kind, scan
-from clocs.patients.filters import Where
-from clocs.patients.index_files import IndexContents, load_index, save_index
-from clocs.patients.on_disk_engine import OnDisk
+from clocs.patients.cohort import Where
+from clocs.patients.embeddings import Embeddings, as_units, expect_distinct
+from clocs.patients.index_files import IndexContents, Kind, load_faiss, load_index, save_index
 from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA
-from clocs.patients.unit_vectors import as_units
 
+KindOrAuto = Literal["auto", "exact", "hnsw", "ivf"]
+Vectors = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+EXACT_UP_TO = 1_000_000
+HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
+_LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
+_PROBES = 64  # lists of IVF that a query searches
+_TRAINING = 64  # vectors per list, from which IVF's lists are learned
+_REFINE = 10  # candidates fetched per neighbor, at least
+_AT_ONCE = 65_536  # vectors gathered at a time
 _PATIENT_HASH = pl.struct("dataset", "patient").hash(seed=0)
 
 
@@ -39,16 +51,16 @@ class Hits:
         euclidean: (queries, k) Euclidean distances of the unit vectors, √(2 · cosine).
     """
 
-    rows: NDArray[np.int64]
-    cosine: NDArray[np.float32]
-    euclidean: NDArray[np.float32]
+    rows: Rows
+    cosine: Vectors
+    euclidean: Vectors
 
 
 @dataclass(eq=False, repr=False)
 class PatientIndex(IndexContents):
     """Unit vectors with their rows, searchable; build one, or load it from its folder."""
 
-    _hashes: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = field(default=None, init=False)
+    _hashes: tuple[NDArray[np.uint64], Rows] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         """How many rows a search can return."""
@@ -58,7 +70,7 @@ class PatientIndex(IndexContents):
         return f"PatientIndex({len(self)} × {self.level}, {self.kind})"
 
     @property
-    def vectors(self) -> NDArray[np.float32]:
+    def vectors(self) -> Vectors:
         """(n, dim) unit vectors."""
         if len(self.parts) > 1:  # joined when needed, so that adding to a large index is quick
             self.parts = [np.concatenate(self.parts)]
@@ -66,10 +78,7 @@ class PatientIndex(IndexContents):
 
     @classmethod
     def build(cls, embeddings: Embeddings, kind: KindOrAuto = "auto") -> PatientIndex:
-        """Index embeddings; 'auto' is 'exact', 'hnsw', 'ivf' or 'ivfpq', depending on their number.
-
-        One of the kind 'ivfpq' is built on disk when it is saved; before that, search is exact.
-        """
+        """Index embeddings; 'auto' is 'exact', 'hnsw' or 'ivf', depending on their number."""
         embeddings = embeddings.nonzero()
         if not len(embeddings):
             raise SettingError("an index needs at least one embedding that is not zero")
@@ -85,7 +94,7 @@ class PatientIndex(IndexContents):
             frame=embeddings.frame,
             leads=embeddings.leads,
             kind=chosen,
-            engine=Approximate.build(vectors, chosen) if chosen in ("hnsw", "ivf") else None,
+            engine=None if chosen == "exact" else _engine(vectors, chosen),
         )
 
     def patients(self) -> pl.DataFrame:
@@ -122,8 +131,8 @@ class PatientIndex(IndexContents):
             )
         self.live[numbers[known]] = False
         fresh = as_units(embeddings.vectors)
-        if isinstance(self.engine, Approximate):  # one on disk is built when it is saved
-            self.engine.add(fresh)
+        if self.engine is not None:
+            _add_to(self.engine, fresh)
         self.parts.append(fresh)
         self.rows = pl.concat([self.rows, embeddings.rows.select(list(ROW_SCHEMA))])
         self.live = np.concatenate([self.live, np.ones(len(fresh), bool)])
@@ -132,7 +141,7 @@ class PatientIndex(IndexContents):
 
     def search(
         self,
-        vectors: Embeddings | NDArray[np.float32],
+        vectors: Embeddings | Vectors,
         k: int = 10,
         *,
         where: Where | NDArray[np.bool_] | None = None,
@@ -142,9 +151,9 @@ class PatientIndex(IndexContents):
 
         Args:
             vectors: (queries, dim), or embeddings, which are checked to be comparable.
-            k: Number of neighbours.
+            k: Number of neighbors.
             where: Rows that may be returned: a filter, or a mask (n,). Results are exact with up
-                to a million passing rows; 20,000 of the kind 'ivfpq'.
+                to a million passing rows.
             exclude: One per query: the (dataset, patient) never to be returned; for `Embeddings`,
                 their own patients by default.
         """
@@ -170,7 +179,7 @@ class PatientIndex(IndexContents):
         distance = np.maximum(1 - cosine, 0)  # rounding can make it slightly negative
         return Hits(rows, distance, np.sqrt(2 * distance))
 
-    def row_of(self, patient: str, dataset: str | None = None) -> NDArray[np.int64]:
+    def row_of(self, patient: str, dataset: str | None = None) -> Rows:
         """Rows of a patient (or recording); SettingError if there is none, or in two datasets."""
         mine = self.live if dataset is None else self.live & self._is("dataset", dataset)
         found = np.flatnonzero(mine & self._is("patient", patient))
@@ -226,29 +235,21 @@ class PatientIndex(IndexContents):
             save_index(self, Path(folder))
 
     @classmethod
-    def load(cls, folder: Path | str, *, verify: bool = False) -> PatientIndex:
-        """Open a folder; vectors stay on disk, memory-mapped.
-
-        Every file is compared with its hash; of the kind 'ivfpq' the large ones only to `verify`.
-        """
-        return cls(**vars(load_index(Path(folder), verify=verify)))
+    def load(cls, folder: Path | str) -> PatientIndex:
+        """Open a folder, every file compared with its hash; vectors stay on disk, memory-mapped."""
+        return cls(**vars(load_index(Path(folder))))
 
     def _nearest(
-        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None
+    ) -> tuple[Rows, Vectors]:
         """(queries, k) rows and cosines, -1 and -inf where there are fewer."""
-        passing = len(self.vectors) if allowed is None else int(allowed.sum())
-        engine = self.engine
-        if engine is None or (allowed is not None and engine.scan_is_cheaper(k, passing)):
+        # a scan of what passes a filter is exact, and not slow, up to a million
+        if self.engine is None or (allowed is not None and int(allowed.sum()) <= EXACT_UP_TO):
             some = None if allowed is None else np.flatnonzero(allowed)
             return scan(self.vectors, queries, k, some)
-        found = engine.candidates(queries, k, allowed)
-        if isinstance(engine, OnDisk) and engine.count < len(self.live):  # added, not yet saved
-            fresh = np.arange(engine.count, len(self.live))
-            fresh = fresh if allowed is None else fresh[allowed[fresh]]
-            found = np.concatenate([found, np.tile(fresh, (len(queries), 1))], axis=1)
         rows = np.full((len(queries), k), -1, np.int64)
         cosine = np.full((len(queries), k), -np.inf, np.float32)
+        found = _candidates(self.engine, self.kind, queries, k, allowed)
         for query, candidates in enumerate(found):
             own = np.sort(candidates[candidates >= 0])
             exact = self.vectors[own] @ queries[query]
@@ -263,13 +264,13 @@ class PatientIndex(IndexContents):
         allowed = self.live if mask is None else mask & self.live
         return None if allowed.all() else allowed
 
-    def _queries(self, vectors: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+    def _queries(self, vectors: Vectors, k: int) -> Vectors:
         if k < 1:
             raise SettingError(f"`k` is {k}; give at least 1")
         if vectors.ndim != 2 or vectors.shape[1] != self.dim:
             raise SettingError(f"queries have the shape (n, {self.dim}), not {vectors.shape}")
         if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
-            raise SettingError("a query is zero or not finite, so it has no neighbours")
+            raise SettingError("a query is zero or not finite, so it has no neighbors")
         return as_units(vectors)
 
     def _expect_comparable(self, embeddings: Embeddings) -> None:
@@ -286,7 +287,7 @@ class PatientIndex(IndexContents):
             )
         expect_same_leads("this index", self.leads, embeddings.leads)
 
-    def row_numbers(self, embeddings: Embeddings) -> NDArray[np.int64]:
+    def row_numbers(self, embeddings: Embeddings) -> Rows:
         """(n,) the live row of each of these, -1 where there is none."""
         ids = list(ID_COLUMNS[self.level])
         own = self.rows.select(ids).with_row_index("row").filter(pl.Series(self.live))
@@ -320,3 +321,79 @@ def expect_same_leads(
             f"{name} was made from the leads {', '.join(leads)}, and vectors from "
             f"{', '.join(others)} cannot be compared with it; give {','.join(leads)} as `leads`"
         )
+
+
+def pick_kind(kind: KindOrAuto, count: int) -> Kind:
+    """The kind given, or for 'auto' the one that suits this many vectors."""
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    if kind == "auto":
+        return kinds[sum(count > most for most in (EXACT_UP_TO, HNSW_UP_TO))]
+    if kind not in kinds:
+        choices = ", ".join(get_args(KindOrAuto))
+        raise SettingError(f"there is no `kind` {kind!r} of index; choose one of {choices}")
+    return kind
+
+
+def _engine(vectors: Vectors, kind: Kind) -> Any:
+    """A FAISS index of vectors; (n, dim), perhaps memory-mapped."""
+    faiss, (n, dim) = load_faiss(), vectors.shape
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(dim, _LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = _BUILD_EFFORT
+    else:
+        lists = max(1, min(round(math.sqrt(n)), n // 39))
+        index = faiss.index_factory(dim, f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+        index.cp.seed = 0  # equal vectors give equal lists
+        index.cp.min_points_per_centroid = 1  # no warning for a handful of vectors
+        index.cp.max_points_per_centroid = _TRAINING
+        sample = np.linspace(0, n - 1, min(n, lists * _TRAINING)).astype(np.int64)
+        index.train(np.ascontiguousarray(vectors[sample]))
+    _add_to(index, vectors)
+    return index
+
+
+def _add_to(engine: Any, vectors: Vectors) -> None:
+    for start in range(0, len(vectors), _AT_ONCE):
+        engine.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
+
+
+def _candidates(
+    engine: Any, kind: Kind, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None
+) -> Rows:
+    """(queries, about 10 k) allowed rows that may be nearest; -1 for none."""
+    faiss, k = load_faiss(), min(k * _REFINE, engine.ntotal)
+    chosen: dict[str, Any] = {}
+    if allowed is not None:
+        chosen["sel"] = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+    if kind == "hnsw":
+        parameters = faiss.SearchParametersHNSW(efSearch=max(_EFFORT, k), **chosen)
+    else:
+        parameters = faiss.SearchParametersIVF(nprobe=_PROBES, **chosen)
+    found: Rows = engine.search(queries, k, params=parameters)[1]
+    return found
+
+
+def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple[Rows, Vectors]:
+    """The k nearest of all vectors, or of some rows, by a full scan: (queries, k) rows and cosines.
+
+    -1 and -inf where there are fewer.
+    """
+    faiss = load_faiss()
+    found = np.full((len(queries), k), -1, np.int64)
+    cosine = np.full((len(queries), k), -np.inf, np.float32)
+    if rows is None:
+        few = min(k, len(vectors))
+        if few:
+            near, at = faiss.knn(queries, vectors, few, metric=faiss.METRIC_INNER_PRODUCT)
+            found[:, :few], cosine[:, :few] = at, near
+        return found, cosine
+    for start in range(0, len(rows), _AT_ONCE):
+        some = rows[start : start + _AT_ONCE]
+        part = np.ascontiguousarray(vectors[some])
+        top = min(k, len(some))
+        near, at = faiss.knn(queries, part, top, metric=faiss.METRIC_INNER_PRODUCT)
+        both = np.concatenate([cosine, near], axis=1)
+        ids = np.concatenate([found, some[at]], axis=1)
+        best = np.argsort(-both, axis=1, kind="stable")[:, :k]
+        found, cosine = (np.take_along_axis(ids, best, 1), np.take_along_axis(both, best, 1))
+    return found, cosine

@@ -1,13 +1,14 @@
 """An index on disk: plain vectors, a table of rows, FAISS's own file and a manifest; no pickle.
 
-    vectors.f32         (n, dim) unit vectors, little-endian float32; only ever appended to
-    rows-N.parquet      one row per vector, and which were replaced
-    engine-N.faiss      for the kinds 'hnsw', 'ivf' and 'ivfpq'
-    codes-N.ivf         for the kind 'ivfpq', whose rows are in rows-N.arrow, to be memory-mapped
-    manifest.json       what the index is, with the size and hash of each file; written last
+    checkpoint/seed-0.safetensors, seed-0.json     the encoder, so that files can be queries
+    patient/, recording/                           one index each:
+        vectors.f32         (n, dim) unit vectors, little-endian float32; only ever appended to
+        rows-N.parquet      one row per vector, and which were replaced
+        engine-N.faiss      for the kinds 'hnsw' and 'ivf'
+        manifest.json       what the index is, with the size and hash of each file; written last
 
-Opening compares all of it with these hashes; of the kind 'ivfpq', which is not read as a whole, the
-manifest, the engine and all sizes, unless it is asked to verify.
+Opening compares all of it with these hashes. An index of format 5, which earlier versions wrote for
+more than ten million vectors, is searched exactly: its vectors and rows are the same.
 
 Saving writes files with the next number N, then the manifest that names them, then deletes the old
 ones: if it is interrupted, the folder opens as the old index or as the new one. Vectors beyond the
@@ -16,35 +17,51 @@ manifest's count are left over from an interrupted addition and overwritten by t
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import polars as pl
 import xxhash
 from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError, with_extra
 from clocs.files import private_folder, replacing, sync_folder, write_atomic
-from clocs.patients.faiss_engines import Approximate, Kind
-from clocs.patients.on_disk_engine import Effort, OnDisk, build, digest_of, file_names
-from clocs.patients.rows import ROW_SCHEMA, Level, write_rows
 from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 
-FORMAT, ON_DISK_FORMAT = 4, 5  # the latter for the kind 'ivfpq' alone
-_READABLE = (3, FORMAT, ON_DISK_FORMAT)  # format 3 has sha256 in place of XXH3
+if TYPE_CHECKING:
+    import polars as pl
+
+    from clocs.patients.rows import Level
+
+Kind = Literal["exact", "hnsw", "ivf"]
+INDEXED: tuple[Level, ...] = ("patient", "recording")
+ENCODER = Path("checkpoint") / "seed-0.safetensors"
+FORMAT = 4
+_READABLE = (3, FORMAT, 5)  # format 3 has sha256 in place of XXH3; 5 has rows in Arrow's format
 VECTORS = "vectors.f32"
 _REBUILD = "delete the folder and run `clocs index` again"
 _BLOCK = 65_536  # vectors written at a time
+
+
+def load_faiss() -> Any:
+    """The library; SettingError says how to install it."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise SettingError(
+            f"search needs faiss, which is not installed; {with_extra('search')}"
+        ) from error
+    return faiss
 
 
 @dataclass(eq=False)
@@ -54,7 +71,7 @@ class IndexContents:
     Attributes:
         parts: (n, dim) unit vectors in one or more pieces, perhaps memory-mapped.
         live: (n,) False where a row was replaced by a later one.
-        engine: The FAISS index; None for the kind 'exact', and for 'ivfpq' before it is saved.
+        engine: The FAISS index; None for the kind 'exact'.
         saved_as: The hash of the manifest that it was loaded from or saved with; '' before that.
     """
 
@@ -66,7 +83,7 @@ class IndexContents:
     frame: float | None
     leads: tuple[str, ...] | None
     kind: Kind
-    engine: Approximate | OnDisk | None = None
+    engine: Any = None
     saved_as: str = ""
 
     @property
@@ -76,7 +93,11 @@ class IndexContents:
 
 def save_index(index: IndexContents, folder: Path) -> None:
     """Write a new index, or the additions to one that was loaded from the same folder."""
-    before = _read_manifest(folder) if (folder / MANIFEST).is_file() else None
+    import polars as pl
+
+    from clocs.patients.rows import write_rows
+
+    before = read_manifest(folder) if (folder / MANIFEST).is_file() else None
     if before is not None and before["sha256"] != index.saved_as:
         raise SettingError(
             f"{folder} already holds an index, or it has changed since it was opened; "
@@ -87,24 +108,15 @@ def save_index(index: IndexContents, folder: Path) -> None:
     parts: list[dict[str, Any]] = [] if before is None else before["vectors"]
     written = sum(part["bytes"] for part in parts) // (4 * index.dim)
     part = _append(folder / VECTORS, index, written)
-    on_disk = index.kind == "ivfpq"
-    files = {"rows": f"rows-{number}.{'arrow' if on_disk else 'parquet'}"}
-    rows = index.rows.with_columns(pl.Series("live", index.live))
-    if on_disk:
-        with replacing(folder / files["rows"]) as temporary:
-            rows.write_ipc(temporary, compression="uncompressed")
-        index.parts = [_map_vectors(folder, len(index.live), index.dim)]
-        previous = None if before is None else folder / before["files"]["engine"]["name"]
-        index.engine = build(folder, number, index.parts[0], previous)
-        files |= file_names(number)
-    else:
-        write_rows(rows, folder / files["rows"])
-    if isinstance(index.engine, Approximate):
+    files = {"rows": f"rows-{number}.parquet"}
+    write_rows(index.rows.with_columns(pl.Series("live", index.live)), folder / files["rows"])
+    if index.engine is not None:
         files["engine"] = f"engine-{number}.faiss"
         with replacing(folder / files["engine"]) as temporary:
-            index.engine.write(temporary)
+            _write_engine(index.engine, temporary)
+    counts = index.rows.filter(pl.Series(index.live))["dataset"].value_counts(sort=True)
     manifest = {
-        "format": ON_DISK_FORMAT if on_disk else FORMAT,
+        "format": FORMAT,
         "number": number,
         "level": index.level,
         "encoder": index.encoder,
@@ -115,19 +127,18 @@ def save_index(index: IndexContents, folder: Path) -> None:
         "dim": index.dim,
         "count": len(index.live),
         "live": int(index.live.sum()),
+        "datasets": dict(counts.iter_rows()),
         "vectors": [*parts, part] if part["bytes"] else parts,
         "files": {
             role: {
                 "name": name,
                 "bytes": (folder / name).stat().st_size,
-                "xxh3": digest_of(folder / name),
+                "xxh3": xxhash.xxh3_128_hexdigest(_mapped(folder / name)),
             }
             for role, name in files.items()
         },
         "clocs": __version__,
     }
-    if isinstance(index.engine, OnDisk):
-        manifest["efforts"] = [asdict(effort) for effort in index.engine.efforts]
     manifest["sha256"] = own_hash(manifest)
     write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
     index.saved_as = str(manifest["sha256"])
@@ -136,36 +147,39 @@ def save_index(index: IndexContents, folder: Path) -> None:
             (folder / file["name"]).unlink(missing_ok=True)
 
 
-def load_index(folder: Path, *, verify: bool = False) -> IndexContents:
+def load_index(folder: Path) -> IndexContents:
     """Open an index and compare its files with the hashes in its manifest.
 
-    Those of the kind 'ivfpq' that are not read as a whole are compared only to `verify` them. If
-    another process adds to the index meanwhile and replaces files, the new ones are read.
+    If another process adds to the index meanwhile and replaces files, the new ones are read.
     """
     while True:
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
         try:
-            return _load(folder, manifest, verify=verify)
+            return _load(folder, manifest)
         except StoreError:
-            if _read_manifest(folder)["sha256"] == manifest["sha256"]:
+            if read_manifest(folder)["sha256"] == manifest["sha256"]:
                 raise
 
 
-def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexContents:
-    count, dim, on_disk = manifest["count"], manifest["dim"], manifest["kind"] == "ivfpq"
-    for file in manifest["files"].values():
+def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
+    import polars as pl
+
+    from clocs.patients.rows import ROW_SCHEMA
+
+    count, dim = manifest["count"], manifest["dim"]
+    files = {role: file for role, file in manifest["files"].items() if role in _roles(manifest)}
+    for file in files.values():
         _expect(folder / file["name"], file["bytes"], at_least=False)
     _expect(folder / VECTORS, 4 * count * dim, at_least=True)
-    vectors = _map_vectors(folder, count, dim)
-    compared = [] if on_disk and not verify else manifest["vectors"]
+    vectors = np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
     with ThreadPoolExecutor(1) as pool:  # the vectors meanwhile: hashing them releases the GIL
-        content = vectors.data.cast("B")
-        done = pool.submit(_compare_vectors, folder / VECTORS, content, compared)
-        for role, file in manifest["files"].items():
-            if compared or role == "engine":
-                _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
+        done = pool.submit(_compare_vectors, folder / VECTORS, vectors, manifest["vectors"])
+        for file in files.values():
+            _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
         try:
-            table = _read_rows(folder / manifest["files"]["rows"]["name"], mapped=on_disk)
+            path = folder / files["rows"]["name"]
+            arrow = path.suffix == ".arrow"
+            table = pl.read_ipc(path) if arrow else pl.read_parquet(path)
             rows, live = table.drop("live"), table["live"].to_numpy().copy()
         except (
             OSError,
@@ -177,13 +191,9 @@ def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexConte
         done.result()
     if dict(rows.schema) != ROW_SCHEMA or rows.height != count:
         raise StoreError(f"the rows of {folder} do not match its manifest; {_REBUILD}")
-    engine: Approximate | OnDisk | None = None
-    if "engine" in manifest["files"]:
-        path, shape = folder / manifest["files"]["engine"]["name"], (count, dim)
-        if on_disk:
-            engine = OnDisk.read(path, [Effort(**one) for one in manifest["efforts"]], shape)
-        else:
-            engine = Approximate.read(path, manifest["kind"], shape)
+    engine = None
+    if "engine" in files:
+        engine = _read_engine(folder / files["engine"]["name"], (count, dim))
     return IndexContents(
         parts=[vectors],
         rows=rows,
@@ -192,29 +202,40 @@ def _load(folder: Path, manifest: dict[str, Any], *, verify: bool) -> IndexConte
         encoder=manifest["encoder"],
         frame=manifest["frame"],
         leads=None if manifest["leads"] is None else tuple(manifest["leads"]),
-        kind=manifest["kind"],
+        kind=manifest["kind"] if "engine" in files else "exact",
         engine=engine,
         saved_as=manifest["sha256"],
     )
 
 
-def _map_vectors(folder: Path, count: int, dim: int) -> NDArray[np.float32]:
-    return np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
+def _roles(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """Files that are read; not the engine of format 5."""
+    return ("rows",) if manifest["kind"] == "ivfpq" else ("rows", "engine")
 
 
-def _read_rows(path: Path, *, mapped: bool) -> pl.DataFrame:
-    """The table of rows; memory-mapped, it takes memory only for what is read of it."""
-    if not mapped:
-        return pl.read_parquet(path)
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise SettingError(
-            f"this index needs pyarrow, which is not installed; {with_extra('search')}"
-        ) from error
-    table = pl.from_arrow(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), rechunk=False)
-    assert isinstance(table, pl.DataFrame)
-    return table
+def is_index_folder(folder: Path) -> bool:
+    """Whether this folder holds an index."""
+    return all((folder / level / MANIFEST).is_file() for level in INDEXED)
+
+
+def index_facts(folder: Path, *, verify: bool = False) -> dict[str, Any]:
+    """What is in an index, by level, as its manifests say.
+
+    With `verify`, everything is compared with its hashes.
+    """
+    facts: dict[str, Any] = {"index": str(folder)}
+    for level in INDEXED:
+        manifest = read_manifest(folder / level)
+        if verify:
+            load_index(folder / level)
+        facts |= {name: manifest[name] for name in ("encoder", "frame", "leads", "dim")}
+        facts[level] = {
+            "vectors": manifest["live"],
+            "replaced": manifest["count"] - manifest["live"],
+            "kind": manifest["kind"] if "engine" in _roles(manifest) else "exact",
+            "datasets": manifest.get("datasets", {}),
+        }
+    return facts | ({"verified": True} if verify else {})
 
 
 def _mapped(path: Path) -> mmap.mmap:
@@ -222,9 +243,9 @@ def _mapped(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _compare_vectors(path: Path, content: memoryview, parts: list[dict[str, Any]]) -> None:
-    """Compare the vectors, part after part, as they were added; without parts, none."""
-    start = 0 if parts else len(content)
+def _compare_vectors(path: Path, vectors: NDArray[np.float32], parts: list[dict[str, Any]]) -> None:
+    """Compare the vectors, part after part, as they were added."""
+    content, start = vectors.data.cast("B"), 0
     for part in parts:
         _compare(path, content[start : start + part["bytes"]], part)
         start += part["bytes"]
@@ -260,7 +281,33 @@ def _append(path: Path, index: IndexContents, written: int) -> dict[str, Any]:
     return {"bytes": size, "xxh3": total.hexdigest()}
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_engine(path: Path, shape: tuple[int, int]) -> Any:
+    """FAISS's own file; StoreError where it is damaged, or not of vectors of a shape (n, dim)."""
+    try:
+        engine = load_faiss().read_index(str(path))
+    except (RuntimeError, MemoryError) as error:
+        raise StoreError(
+            f"{path} is damaged (FAISS cannot read it); run `clocs index` again"
+        ) from error
+    if (engine.ntotal, engine.d) != shape:
+        held, wanted = (f"{n} vectors of {dim}" for n, dim in ((engine.ntotal, engine.d), shape))
+        raise StoreError(
+            f"{path} holds {held} dimensions instead of {wanted}; run `clocs index` again"
+        )
+    return engine
+
+
+def _write_engine(engine: Any, path: Path) -> None:
+    """Write FAISS's own file; OSError where the system refuses it."""
+    try:
+        load_faiss().write_index(engine, str(path))
+    except RuntimeError as error:
+        code = errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of one level of an index, compared with its hash."""
     path = folder / MANIFEST
     if not path.is_file():
         raise StoreError(f"{folder} is not an index; make one with `clocs index`")
@@ -275,7 +322,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise StoreError(f"{path} is damaged (not a manifest); {_REBUILD}") from error
     if not sound:
         raise StoreError(f"{path} is damaged (it differs from its own hash); {_REBUILD}")
-    if isinstance(version, int) and version > ON_DISK_FORMAT:
+    if isinstance(version, int) and version > max(_READABLE):
         raise StoreError(
             f"{folder} is an index of format {version}, which a newer version of clocs wrote; "
             "update clocs to open it"

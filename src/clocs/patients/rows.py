@@ -1,4 +1,4 @@
-"""Rows: what is known about each vector, shared by embeddings and indexes; their groups.
+"""Rows: what is known about each vector, and how its recording was read.
 
 Frames -> recordings -> patients: a recording has the labels of at least half of its frames, a
 patient those of all recordings.
@@ -6,6 +6,7 @@ patient those of all recordings.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,27 +19,36 @@ from clocs.datasets.base import parse_age, parse_sex
 from clocs.errors import SettingError
 from clocs.files import digest, replacing, writing
 from clocs.frames.splits import PARTS
+from clocs.recording import DERIVED, NOTES, UNNAMED_LEAD, Recording, notes_of
 from clocs.sealed import seal_parquet
 
 if TYPE_CHECKING:
     from clocs.frames.make import FramePlan
-    from clocs.recording import Recording
 
 Level = Literal["frame", "recording", "patient"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
+_NAMES = pl.List(pl.String)
 ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "dataset": pl.String,  # '' for files
     "patient": pl.String,  # the dataset's own ID; a file's name unless a table names the patient
     "recording": pl.String,  # null at the level 'patient'
     "segment": pl.Int32,  # null above the level 'frame'
     "lead": pl.String,  # null above the level 'frame'
-    "labels": pl.List(pl.String),  # of a patient: those of all recordings
+    "labels": _NAMES,  # of a patient: those of all recordings
     "split": pl.String,  # train, validation, test; null for files
     "age": pl.Float64,  # years, null where unknown; of a patient: at the first recording
     "sex": pl.String,  # male, female or null
     "views": pl.Int32,  # unit vectors in the mean; 1 for a frame, 0 for a zero vector
     "digest": pl.UInt64,  # content key of the recording's samples; null at the level 'patient'
+}
+READ_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rate": pl.Float64,  # Hz, of the file
+    "unit": pl.String,
+    "leads_used": _NAMES,  # that have a signal
+    "leads_missing": _NAMES,  # of those wanted: not there, or flat throughout
+    "leads_derived": _NAMES,  # of those used: computed from I and II
+    "notes": _NAMES,  # what was assumed or left out, one sentence each
 }
 ID_COLUMNS: dict[Level, tuple[str, ...]] = {
     "frame": ("dataset", "patient", "recording", "segment", "lead"),
@@ -98,23 +108,17 @@ def frame_rows(
     # There are few distinct sets of labels: make each once and look it up.
     kinds, kind = np.unique(plan.target[keep], axis=0, return_inverse=True)
     names = np.array(plan.store.manifest.labels)
-    sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=pl.List(pl.String))
+    sets = pl.Series([names[row > 0].tolist() for row in kinds], dtype=_NAMES)
     table = plan.table.select("patient", "id", "age", "sex", "digest")[recording]
-    return make_rows(
-        {
-            "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
-            "patient": table["patient"],
-            "recording": table["id"],
-            "segment": plan.cuts.frame[keep].astype(np.int32),
-            "lead": pl.Series(names_of_leads)[lead],
-            "labels": sets[kind.ravel()],
-            "split": pl.Series(PARTS)[plan.split[plan.patient[recording]]],
-            "age": table["age"],
-            "sex": table["sex"],
-            "digest": table["digest"],
-        },
-        table.height,
-    )
+    columns = {name: table[name] for name in ("patient", "age", "sex", "digest")} | {
+        "dataset": pl.Series([plan.store.manifest.dataset]).new_from_index(0, table.height),
+        "recording": table["id"],
+        "segment": plan.cuts.frame[keep].astype(np.int32),
+        "lead": pl.Series(names_of_leads)[lead],
+        "labels": sets[kind.ravel()],
+        "split": pl.Series(PARTS)[plan.split[plan.patient[recording]]],
+    }
+    return make_rows(columns, table.height)
 
 
 def file_row(recording: Recording) -> dict[str, object]:
@@ -202,3 +206,106 @@ def _majority_labels(frames: pl.DataFrame) -> pl.DataFrame:
     )
     most = _left_join(counts, rows, ids).filter(pl.col("count") * 2 >= pl.col("rows"))
     return most.group_by(ids, maintain_order=True).agg(pl.col("labels"))
+
+
+def reading_of(
+    recording: Recording, wanted: Sequence[str], there: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """How a recording was read, by the columns of `READ_SCHEMA`.
+
+    there: (wanted,) which leads have a signal.
+    """
+    used = [lead for lead, has in zip(wanted, there, strict=True) if has]
+    derived = recording.extra.get(DERIVED, "").split(", ")
+    return {
+        "rate": recording.rate,
+        "unit": recording.unit,
+        "leads_used": used,
+        "leads_missing": [lead for lead in wanted if lead not in used],
+        "leads_derived": [lead for lead in used if lead in derived],
+        "notes": list(notes_of(recording.extra)),
+    }
+
+
+def joined_reading(reading: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """How a recording was read, with a later stretch of it."""
+    both = {
+        name: list(dict.fromkeys((*reading[name], *later[name])))
+        for name in ("leads_used", "leads_derived", "notes")
+    }
+    missing = [lead for lead in reading["leads_missing"] if lead not in both["leads_used"]]
+    return reading | both | {"leads_missing": missing}
+
+
+def readings_of_store(
+    plan: FramePlan, chosen: NDArray[np.int64], wanted: Sequence[str], stands_for: Mapping[str, str]
+) -> pl.DataFrame:
+    """One row per chosen recording: dataset, patient, recording and the columns of `READ_SCHEMA`.
+
+    Args:
+        plan: The store's frames.
+        chosen: Recordings of the plan.
+        wanted: Leads that the encoder would see.
+        stands_for: Leads by the names that the store has for them.
+    """
+    there = np.zeros(plan.has.shape, np.bool_)
+    np.logical_or.at(there, plan.cuts.recording, plan.present & plan.kept[:, None])
+    table = plan.table.select("patient", "id", "rate", "unit", "leads", "extra")[chosen]
+    assumed = [
+        f"the lead without a name is taken as {lead}" for lead in stands_for.values() if lead
+    ]
+    known: dict[tuple[Any, ...], tuple[list[str], list[str], list[str]]] = {}
+    columns: list[tuple[list[str], list[str], list[str]]] = []
+    notes: list[list[str]] = []
+    says = table["extra"].str.contains_any([f'"{key}"' for key in NOTES])
+    for seen, own, extra, some in zip(
+        there[chosen], table["leads"].to_list(), table["extra"], says, strict=True
+    ):
+        key = (seen.tobytes(), *own)
+        if key not in known:
+            names = [lead for lead, has in zip(plan.leads, seen, strict=True) if has]
+            seen_as = [stands_for.get(lead, lead) for lead in names]
+            lacking = [lead for lead in wanted if lead not in seen_as]
+            known[key] = seen_as, lacking, [lead for lead in names if lead not in own]
+        columns.append(known[key])
+        said = list(notes_of(json.loads(extra))) if some else []
+        notes.append([*said, *(assumed if own == [UNNAMED_LEAD] else [])])
+    used, missing, derived = ([one[k] for one in columns] for k in range(3))
+    values: list[Any] = [table["rate"], table["unit"], used, missing, derived, notes]
+    dataset = pl.lit(plan.store.manifest.dataset).alias("dataset")
+    return table.select(dataset, "patient", pl.col("id").alias("recording")).with_columns(
+        pl.Series(name, one, kind)
+        for (name, kind), one in zip(READ_SCHEMA.items(), values, strict=True)
+    )
+
+
+def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
+    """Rows of frames, recordings or patients, and how these were read.
+
+    Where a patient's recordings have different rates or units, the patient's is null; leads and
+    notes are those of all recordings.
+
+    Args:
+        rows: With the columns of `ROW_SCHEMA`.
+        readings: One row per recording: dataset, patient, recording and `READ_SCHEMA`.
+    """
+    ids = list(ID_COLUMNS["recording"])
+    if rows.height and rows["recording"].null_count() == rows.height:  # patients
+        ids = list(ID_COLUMNS["patient"])
+        one = pl.col("rate", "unit")
+        lists = [name for name, kind in READ_SCHEMA.items() if kind == _NAMES]
+        readings = readings.group_by(ids, maintain_order=True).agg(
+            pl.when(one.n_unique() == 1).then(one.first()),
+            *(pl.col(name).explode().drop_nulls().unique(maintain_order=True) for name in lists),
+        )
+    found = _left_join(rows.select(ids), readings.select(*ids, *READ_SCHEMA), ids)
+    return rows.hstack(found.select(list(READ_SCHEMA)))
+
+
+def counted_notes(rows: pl.DataFrame) -> dict[str, int]:
+    """Each note of `READ_SCHEMA`, and of how many recordings (or patients) it is."""
+    if "notes" not in rows.columns:
+        return {}
+    ids = [name for name in ("dataset", "file", "patient", "recording") if name in rows.columns]
+    each = rows.select(*ids, "notes").unique(ids).explode("notes").drop_nulls("notes")
+    return dict(each["notes"].value_counts(sort=True).iter_rows())

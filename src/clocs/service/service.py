@@ -26,13 +26,11 @@ from prometheus_client import (
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
 from clocs.models.classifier import Classifier, first_encoder, load
-from clocs.models.prediction_table import decide
-from clocs.models.row_means import Item, mean_vectors
-from clocs.patients.embed_each import cut_each, embed_cut
-from clocs.patients.embed_files import FileWindows
-from clocs.patients.encode import Windows, frame_of, known_leads, leads_of, placed
+from clocs.models.predict import decide_windows
+from clocs.patients.build_index import index_encoder, open_index
+from clocs.patients.embed_files import FileWindows, cut_each, embed_each
+from clocs.patients.encode import InputSpec, frame_of, known_leads, leads_of, placed
 from clocs.patients.index import PatientIndex
-from clocs.patients.index_folder import index_encoder, open_index
 from clocs.recording import FrameSpec, Recording
 from clocs.service.batching import Batcher
 from clocs.service.bodies import Bodies, Limits, example_recording
@@ -86,7 +84,12 @@ class ServedModel:
     @cached_property
     def leads(self) -> tuple[str, ...]:
         """Those it takes, of which a recording needs one."""
-        return leads_of(self.encoder, None)
+        return self.takes.leads
+
+    @cached_property
+    def takes(self) -> InputSpec:
+        """What it takes of recordings."""
+        return InputSpec.from_checkpoint(self.encoder)
 
     def to_dict(self) -> dict[str, Any]:
         """What a client must know, and the card."""
@@ -108,37 +111,37 @@ class ServedModel:
         """The embedding (of a classifier, by its first member) or the prediction of each."""
         if task.endpoint == "prediction":
             assert isinstance(self.model, Classifier)  # `Service.served` refuses others
-            return predict_each(self.model, recordings)
-        cut = cut_each(self.encoder, recordings)
-        made = embed_cut(self.encoder, cut)
-        return _results(cut, self.leads, made, lambda z: {"embedding": z.tolist()})
+            return predict_each(self.model, self.takes, recordings)
+        cut = cut_each(recordings, self.takes)
+        made = embed_each(cut, self.takes)
+        return _results(cut, made, lambda z: {"embedding": z.tolist()})
 
 
-def predict_each(classifier: Classifier, recordings: Sequence[Recording]) -> list[Result]:
+def predict_each(
+    classifier: Classifier, takes: InputSpec, recordings: Sequence[Recording]
+) -> list[Result]:
     """The prediction for each recording as `clocs.predict` makes it, or why there is none."""
-    made = cut_each(classifier.encoders[0], recordings)
-    usable = [one.windows for one in made if not isinstance(one, ClocsError)]
-    means = mean_vectors(classifier.encoders, map(_as_one, usable), None)
-    found = decide(classifier, torch.from_numpy(means.vectors), means.quality, means.flat)
+    made = cut_each(recordings, takes)
+    found = decide_windows(
+        classifier, [one.windows for one in made if not isinstance(one, ClocsError)]
+    )
     labels = classifier.card.labels
     predictions = iter(
         {
             "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
             "predicted": found.predicted[n],
             "abstained": found.abstained[n],
-            "quality": float(means.quality[n]),
+            "quality": float(found.quality[n]),
             "distance": None if np.isnan(found.distance[n]) else float(found.distance[n]),
         }
-        for n in range(len(usable))
+        for n in range(len(found.predicted))
     )
-    wanted = leads_of(classifier.encoders[0], None)
     results = [one if isinstance(one, ClocsError) else next(predictions) for one in made]
-    return _results(made, wanted, results, lambda prediction: prediction)
+    return _results(made, results, lambda prediction: prediction)
 
 
 def _results(
     cut: Sequence[FileWindows | ClocsError],
-    leads: Sequence[str],
     made: Sequence[_T | ClocsError],
     answer: Callable[[_T], dict[str, Any]],
 ) -> list[Result]:
@@ -150,15 +153,8 @@ def _results(
         elif isinstance(own, ClocsError):
             found.append(own)
         else:
-            found.append(answer(own) | one.reading(leads).facts())
+            found.append(answer(own) | one.reading)
     return found
-
-
-def _as_one(windows: Windows) -> Item:
-    """All windows of a recording as one stretch."""
-    count = len(windows[0] if isinstance(windows, tuple) else windows)
-    whole = np.zeros(count, np.int64)
-    return Item(None, None, None, None, None, frames=1, windows=windows, frame_of=whole)
 
 
 def open_models(given: Sequence[Model]) -> dict[str, ServedModel]:
@@ -211,13 +207,14 @@ class ServedIndex:
 
     def compute(self, task: Task, recordings: Sequence[Recording]) -> list[Result]:
         """The k nearest of each recording; never the patient whose recording it is."""
-        cut = cut_each(self.encoder, recordings, spec=self.spec, leads=self.leads)
-        vectors = embed_cut(self.encoder, cut, spec=self.spec)
+        takes = InputSpec.from_checkpoint(self.encoder, self.spec, self.leads)
+        cut = cut_each(recordings, takes)
+        vectors = embed_each(cut, takes)
         near = [
             z if isinstance(z, ClocsError) else self._near(z, one, task)
             for z, one in zip(vectors, recordings, strict=True)
         ]
-        return _results(cut, self.leads, near, lambda found: {task.endpoint: found})
+        return _results(cut, near, lambda found: {task.endpoint: found})
 
     def _near(
         self, vector: NDArray[np.float32], recording: Recording, task: Task
