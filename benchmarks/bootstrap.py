@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from clocs.evaluation import bootstrap
-from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.bootstrap import Resampling
 
 PATIENTS, ROWS, CLASSES = 1375, 16_000, 9
 

@@ -22,8 +22,8 @@ import clocs
 from clocs.evaluation import metrics, score_groups
 from clocs.evaluation.comparison import Sampled, draws_of, paired, plan_of
 from clocs.evaluation.evaluate import frames_for
-from clocs.evaluation.predictions import Predictions
-from clocs.evaluation.recording_vectors import RecordingVectors
+from clocs.evaluation.labeled import RecordingVectors
+from clocs.evaluation.result import Predictions
 from clocs.frames.frames import Frames
 from clocs.models.finetune import assembled, calibrated
 from clocs.models.scores import (

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from clocs.evaluation import Predictions
-from clocs.evaluation.protocol_data import LabeledEmbeddings
+from clocs.evaluation.labeled import LabeledEmbeddings
 from clocs.training.checkpoint import Checkpoint
 
 

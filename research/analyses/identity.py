@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.evaluation import metrics
-from clocs.evaluation.resampling import check_resamples
+from clocs.evaluation.bootstrap import check_resamples
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.training import leak_guard

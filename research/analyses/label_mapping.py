@@ -18,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.evaluation.bootstrap import macro_auc_draws
+from clocs.evaluation.bootstrap import Resampling, check_resamples, macro_auc_draws
 from clocs.evaluation.metrics import auc
-from clocs.evaluation.resampling import Resampling, check_resamples
 from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.training import leak_guard

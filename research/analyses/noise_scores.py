@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from clocs.evaluation.bootstrap import interval
+from clocs.evaluation.bootstrap import check_resamples, interval
 from clocs.evaluation.noise import check_noise, kinds_at, with_noise
-from clocs.evaluation.resampling import check_resamples
 from clocs.frames.frames import Frames
 from clocs.training import leak_guard
 from clocs.training.checkpoint import Checkpoint

@@ -14,8 +14,7 @@ from clocs._version import __version__
 if TYPE_CHECKING:
     from clocs.datasets.download import download
     from clocs.errors import ClocsError
-    from clocs.evaluation.evaluate import evaluate, evaluate_many
-    from clocs.evaluation.validation_score import validation_auc
+    from clocs.evaluation.evaluate import evaluate, evaluate_many, validation_auc
     from clocs.experiments.report import report
     from clocs.experiments.reproduce import reproduce
     from clocs.explorer.run import explore
@@ -53,7 +52,7 @@ _WHERE = {
     "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
     "export": ("clocs.models.export", "export"),
-    "validation_auc": ("clocs.evaluation.validation_score", "validation_auc"),
+    "validation_auc": ("clocs.evaluation.evaluate", "validation_auc"),
     "explore": ("clocs.explorer.run", "explore"),
     "predict": ("clocs.models.predict", "predict"),
     "patient_distances": ("clocs.patients.distances", "patient_distances"),

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from clocs.evaluation.attentive_head import AttentiveHead, LabeledMaps, attended
-from clocs.evaluation.labeled_rows import Averaging
-from clocs.evaluation.linear_head import LinearHead
-from clocs.evaluation.protocol_data import LabeledEmbeddings
+from clocs.evaluation.heads import AttentiveHead, LabeledMaps, LinearHead, attended
+from clocs.evaluation.labeled import Averaging, LabeledEmbeddings
 from clocs.kernels import keyed_random
 from clocs.training import Settings
 from clocs.training.loop import fit

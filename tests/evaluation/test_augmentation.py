@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from clocs.errors import SettingError
-from clocs.evaluation.augmentation import Augmentation
-from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
+from clocs.evaluation.finetune_task import Augmentation
+from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import room
 from clocs.kernels import keyed_random

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from clocs.errors import SettingError
-from clocs.evaluation.baseline import score_against_untrained
+from clocs.evaluation.evaluate import score_against_untrained
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained

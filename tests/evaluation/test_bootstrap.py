@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clocs.evaluation import bootstrap, metrics
-from clocs.evaluation.bootstrap import macro_auc_draws
-from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.bootstrap import Resampling, macro_auc_draws
 
 
 def plan(people: int, seeds: int = 1, *, resamples: int) -> Resampling:

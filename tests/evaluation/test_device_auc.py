@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from clocs.evaluation import metrics
-from clocs.evaluation.device_auc import MacroAUC, weighted_auc
+from clocs.evaluation.bootstrap import weighted_auc
+from clocs.evaluation.classifier_loss import MacroAUC
 
 
 @pytest.mark.parametrize("multilabel", [False, True])

@@ -12,7 +12,7 @@ from clocs.encoders.base import Weights
 from clocs.evaluation import score_groups
 from clocs.evaluation.finetune_task import FinetuneTask, LabeledWindows, members_together
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
+from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan

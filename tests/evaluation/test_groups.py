@@ -17,7 +17,7 @@ from clocs.evaluation import (
     score_groups,
 )
 from clocs.evaluation.groups import evaluate_frames
-from clocs.evaluation.labeled_rows import LabeledShare, choose_rows, rows_with_label
+from clocs.evaluation.labeled import LabeledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames

@@ -6,7 +6,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from clocs.errors import SettingError
-from clocs.evaluation.protocols.knn import votes
+from clocs.evaluation.protocols.frozen import votes
 from evaluation_parts import labeled
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clocs.evaluation.labeled_rows import LabeledShare, choose_rows, rows_with_label
+from clocs.evaluation.labeled import LabeledShare, choose_rows, rows_with_label
 from clocs.frames.frames import Frames
 
 

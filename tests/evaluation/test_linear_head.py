@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from clocs.evaluation.linear_head import LinearHead
-from clocs.evaluation.protocol_data import LabeledEmbeddings
+from clocs.evaluation.heads import LinearHead
+from clocs.evaluation.labeled import LabeledEmbeddings
 from clocs.training import Settings
 from clocs.training.loop import fit
 from evaluation_parts import labeled

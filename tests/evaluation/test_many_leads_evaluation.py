@@ -13,7 +13,7 @@ import torch
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import Predictions, compare, score_groups
-from clocs.evaluation.labeled_rows import LabeledPart, rows_with_label
+from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import make_frames

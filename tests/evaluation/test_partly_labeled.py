@@ -11,7 +11,7 @@ import pytest
 
 import clocs
 from clocs import Store
-from clocs.evaluation.labeled_rows import rows_with_label
+from clocs.evaluation.labeled import rows_with_label
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, segments
 from clocs.recording import Episode, FrameSpec, Recording

@@ -8,7 +8,7 @@ import pytest
 
 from clocs.errors import StoreError
 from clocs.evaluation import Predictions, compare
-from clocs.evaluation import predictions as module
+from clocs.evaluation import result as module
 from damage import read_damaged
 from evaluation_parts import predictions
 

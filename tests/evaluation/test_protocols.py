@@ -14,7 +14,7 @@ import clocs
 from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.evaluation import protocols
-from clocs.evaluation.protocol import EvaluationProtocol
+from clocs.evaluation.protocols import EvaluationProtocol
 from clocs.registry import rows_in
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
@@ -22,7 +22,7 @@ from clocs.training.checkpoint import Checkpoint
 CENTROID = '''
 """Nearest class centroid."""
 
-from clocs.evaluation.protocol import EvaluationProtocol
+from clocs.evaluation.protocols import EvaluationProtocol
 from clocs.registry import Option
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from clocs import Checkpoint, Frames
 from clocs.errors import SettingError
+from clocs.evaluation.evaluate import score_frames
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.validation_score import score_frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 

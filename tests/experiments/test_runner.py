@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import ClocsError, SettingError
-from clocs.evaluation.baseline import score_against_untrained
+from clocs.evaluation.evaluate import score_against_untrained
 from clocs.experiments import steps
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only, run_name

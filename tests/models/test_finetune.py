@@ -14,7 +14,8 @@ import torch
 import clocs
 from clocs import Checkpoint, Classifier, Frames, FrameSpec, Store
 from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
-from clocs.evaluation import recording_vectors, score_groups
+from clocs.evaluation import labeled as recording_vectors
+from clocs.evaluation import score_groups
 from clocs.frames.make import make_frames
 from clocs.models.abstention import distance
 from clocs.models.classifier import load_classifier

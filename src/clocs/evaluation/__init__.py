@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clocs.evaluation.comparison import compare, compare_all
     from clocs.evaluation.groups import evaluate_groups, score_groups
-    from clocs.evaluation.predictions import Predictions
-    from clocs.evaluation.result import Evaluation
+    from clocs.evaluation.result import Evaluation, Predictions
 
 _MODULES = {
     "Evaluation": "result",
-    "Predictions": "predictions",
+    "Predictions": "result",
     "compare": "comparison",
     "compare_all": "comparison",
     "evaluate_groups": "groups",

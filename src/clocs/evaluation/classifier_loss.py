@@ -1,11 +1,19 @@
-"""The loss of a classifier, optionally with class weights, so that rare classes count as much."""
+"""Classifiers on encoders, their loss with or without class weights, and their AUC in training."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from clocs.encoders.base import Encoder, Weights
+from clocs.encoders.make import make_encoder
+from clocs.frames.frames import Frames
 from clocs.pretraining.losses import classification
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import Trained
 
 
 def class_weights(targets: Tensor, multilabel: bool) -> Tensor:
@@ -60,3 +68,95 @@ def summed_loss(
     if weights is not None and not multilabel:
         share = share * (targets * weights[:, None]).sum(dim=-1).to(losses.dtype)
     return (losses * share).sum(dim=1), share.sum(dim=1)
+
+
+@dataclass(frozen=True)
+class FinetunedClassifier:
+    """An encoder, fine-tuned or frozen, with its linear layer."""
+
+    encoder: dict[str, Any]  # arguments of `make_encoder`
+    weights: Weights  # (1, …) of the encoder, and `head.weight` and `head.bias`
+    buffers: Weights  # (1, …) batch-norm statistics
+    seed: int  # of the checkpoint it started from
+    labels: tuple[str, ...]
+    multilabel: bool
+    input_offset: float  # added to frames scaled to 0 … 1
+
+    @classmethod
+    def from_training(
+        cls, checkpoint: Checkpoint, frames: Frames, trained: Trained, member: int
+    ) -> FinetunedClassifier:
+        """The classifier of one member of a training."""
+        weights, buffers = (
+            {name: tensor[member : member + 1].cpu().clone() for name, tensor in tensors.items()}
+            for tensors in (trained.weights, trained.buffers)
+        )
+        return cls._made(checkpoint, frames, weights, buffers)
+
+    @classmethod
+    def on_frozen(
+        cls, checkpoint: Checkpoint, frames: Frames, weight: Tensor, bias: Tensor
+    ) -> FinetunedClassifier:
+        """The encoder as it is; weight: (dim, classes), bias: (classes,)."""
+        layer = {"head.weight": weight, "head.bias": bias}
+        layer = {name: tensor.detach()[None].float().cpu() for name, tensor in layer.items()}
+        return cls._made(checkpoint, frames, checkpoint.weights | layer, checkpoint.buffers)
+
+    @classmethod
+    def _made(
+        cls, checkpoint: Checkpoint, frames: Frames, weights: Weights, buffers: Weights
+    ) -> FinetunedClassifier:
+        card = checkpoint.card
+        return cls(
+            encoder=dict(card.encoder),
+            weights=weights,
+            buffers=buffers,
+            seed=card.seed,
+            labels=tuple(frames.labels),
+            multilabel=frames.multilabel,
+            input_offset=card.input_offset,
+        )
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode.
+
+        Where the card of the encoder says that it takes mV, x is in mV; of many leads at once it is
+        (1, n, leads, samples), standardized, and nan where a lead is missing.
+        """
+        encoder = make_encoder(**self.encoder)
+        return head_logits(encoder, self.weights, self.buffers, x + self.input_offset)
+
+
+def head_logits(encoder: Encoder, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+    z = encoder.encode(weights, buffers, x)
+    return torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
+
+
+class MacroAUC:
+    """Logits of rows with known targets -> (members,) macro AUC."""
+
+    def __init__(self, targets: Tensor, multilabel: bool) -> None:
+        """targets: (rows, classes)."""
+        self.multilabel = multilabel
+        kinds = [(torch.nonzero(y)[:, 0], torch.nonzero(y == 0)[:, 0]) for y in targets.T]
+        self.classes = [
+            (c, *pair) for c, pair in enumerate(kinds) if min(len(rows) for rows in pair)
+        ]
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """logits: (members, rows, classes)."""
+        scores = logits.sigmoid() if self.multilabel else logits.softmax(dim=-1)
+        total = torch.zeros_like(scores[:, 0, 0])
+        for c, has, lacks in self.classes:
+            first, last = ranks_among(scores[:, lacks, c].sort(dim=1).values, scores[:, has, c])
+            total = total + (first + last).to(scores.dtype).mean(dim=1) / (2 * len(lacks))
+        return total / len(self.classes) if self.classes else total * torch.nan
+
+
+def ranks_among(ordered: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """How many of `ordered` are below each score, and how many are not above it."""
+    scores = scores.contiguous()
+    return (
+        torch.searchsorted(ordered, scores),
+        torch.searchsorted(ordered, scores, right=True),
+    )

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import interval, macro_auc_draws
-from clocs.evaluation.predictions import Predictions, shared_rows
-from clocs.evaluation.resampling import Resampling
+from clocs.evaluation.bootstrap import Resampling, interval, macro_auc_draws
+from clocs.evaluation.result import Predictions, shared_rows
 
 ALPHA = 0.05
 

@@ -20,7 +20,7 @@ from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import macro_auc_draws
 from clocs.evaluation.comparison import draws_of, plan_of
 from clocs.evaluation.groups import GroupResult
-from clocs.evaluation.predictions import Predictions
+from clocs.evaluation.result import Predictions
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import keys_of

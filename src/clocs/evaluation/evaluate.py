@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from clocs.errors import ClocsWarning, SettingError
-from clocs.evaluation.baseline import score_against_untrained
-from clocs.evaluation.conditions import AnyCondition
-from clocs.evaluation.groups import GroupResult
-from clocs.evaluation.labeled_rows import By, Per
-from clocs.evaluation.result import Evaluation
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import Resampling, check_resamples, macro_auc_draws
+from clocs.evaluation.comparison import ALPHA, Comparison, correct, enough, paired
+from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
+from clocs.evaluation.groups import GroupResult, score_groups
+from clocs.evaluation.labeled import By, LabeledPart, Per, ProtocolInput, rows_with_label
+from clocs.evaluation.logistic import fit_members
+from clocs.evaluation.protocols import find_protocol
+from clocs.evaluation.result import Evaluation, distinct
+from clocs.evaluation.scores import AnyCondition, clipped_interval
 from clocs.frames.frames import Frames
 from clocs.frames.make import leads_of_those, make_frames
-from clocs.frames.splits import Split, split_of
+from clocs.frames.splits import PARTS, Split, split_of
+from clocs.pretraining.plan import Plan
+from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, with_derived
 from clocs.store.store import Store, as_store
-from clocs.training import Settings, settings_in, takes_settings
+from clocs.training import Settings, leak_guard, settings_in, takes_settings
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.embed import StoreVectors
+from clocs.training.embed import StoreVectors, expect_mv
 from clocs.training.loop import Epoch
 from clocs.training.ranks import pick_device
 
@@ -98,32 +110,8 @@ def evaluate(
         on_epoch: Called after each epoch.
         options: The protocol's own, such as `k` of 'knn' or `encoder_lr` of 'finetune'.
     """
-    return evaluate_many(
-        [checkpoint],
-        store,
-        protocol=protocol,
-        fraction=fraction,
-        by=by,
-        labels=labels,
-        per=per,
-        seconds=seconds,
-        test_leads=test_leads,
-        noise=noise,
-        conditions=conditions,
-        class_weights=class_weights,
-        leads=leads,
-        settings=settings,
-        split=split,
-        test_folds=test_folds,
-        validation_folds=validation_folds,
-        split_seed=split_seed,
-        folds=folds,
-        baselines=baselines,
-        resamples=resamples,
-        device=device,
-        on_epoch=on_epoch,
-        **options,
-    )[0].evaluation
+    given = {name: value for name, value in locals().items() if name != "options"}
+    return evaluate_many([given.pop("checkpoint")], **given, **options)[0].evaluation
 
 
 def evaluate_many(
@@ -292,3 +280,247 @@ def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
             stacklevel=5,
         )
     return found
+
+
+RESAMPLES = 2000
+SEEN = PARTS.index("train"), PARTS.index("validation")
+
+
+@dataclass(frozen=True)
+class ValidationScore:
+    """The score of the seeds of one training."""
+
+    per_seed: list[float]
+    ci95: list[float] | None  # of their mean; None where it cannot be known
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.per_seed))
+
+
+def validation_auc(
+    checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
+    store: Store | Path | str,
+    *,
+    split: Literal["hash", "folds"] | None = None,
+    test_folds: Sequence[str] | None = None,
+    validation_folds: Sequence[str] | None = None,
+    split_seed: int = 0,
+    device: str | None = None,
+) -> ValidationScore:
+    """Score encoders on the validation patients of a labeled store, to choose settings by.
+
+    The score is the macro AUC per recording of a logistic regression on frozen embeddings. It is
+    solved to convergence on all labeled recordings of training patients; its L2 penalty has the
+    lowest loss on the validation patients. The interval is over seeds and these patients.
+
+    Args:
+        checkpoint: One, several of one method, a file, or a folder (all its seeds).
+        store: Labeled recordings.
+        split: As for `clocs.evaluate`, like the next three.
+        test_folds: The folds to test on later.
+        validation_folds: The folds to score on.
+        split_seed: Random seed for the patient split.
+        device: 'cpu', 'cuda' …; the best one by default.
+
+    Raises:
+        LeakError: An encoder has seen a test patient, so that it could not be tested later.
+    """
+    checkpoints = as_checkpoints(checkpoint)
+    by = split_of(split, test_folds, validation_folds)
+    frames = frames_for([checkpoints], as_store(store), split=by, split_seed=split_seed)
+    return score_frames(checkpoints, frames, device=pick_device(device))
+
+
+def score_frames(
+    checkpoints: Sequence[Checkpoint], frames: Frames, *, device: torch.device | str = "cpu"
+) -> ValidationScore:
+    """`validation_auc` of the seeds of one training, on frames as the encoders see them."""
+    for checkpoint in checkpoints:
+        leak_guard.check_no_leak(checkpoint, frames)
+    expect_mv(checkpoints, frames)
+    if leads := checkpoints[0].encoder.leads:
+        frames = frames.for_leads(leads)
+        checkpoints = [one.for_frame(frames.spec) for one in checkpoints]
+    train, validation = (
+        LabeledPart(frames, rows_with_label(frames, part, leads_at_once=bool(leads)), "recording")
+        for part in SEEN
+    )
+    given = ProtocolInput(
+        checkpoints=checkpoints,
+        parts=[train, validation],
+        labeled=[torch.arange(len(train), device=device)] * len(checkpoints),
+        settings=Settings(),
+        weighted=False,
+        curve=False,
+        device=torch.device(device),
+        on_epoch=lambda epoch: None,
+    )
+    learned, held_out = given.embeddings()
+    logits = fit_members(learned, held_out, given.labeled).logits(held_out.features)
+    chances = logits.sigmoid() if frames.multilabel else logits.softmax(dim=-1)
+    scores: NDArray[np.float64] = chances.double().cpu().numpy()
+    each = [metrics.macro(metrics.auc_per_class(own, validation.targets)) for own in scores]
+    if np.isnan(each).any():
+        raise SettingError(
+            f"the validation recordings of {frames.dataset} are all of one class, so there is no "
+            "AUC; choose another `split_seed`"
+        )
+    names, patient = np.unique(frames.patient[validation.frame], return_inverse=True)
+    plan = Resampling.of(
+        frames.dataset,
+        [frames.patient_ids[number] for number in names],
+        given.seeds,
+        resamples=RESAMPLES,
+    )
+    draws = macro_auc_draws(scores, validation.targets, patient, plan)
+    return ValidationScore(each, clipped_interval(draws))
+
+
+UNTRAINED = ("random", "random-bn")
+
+
+def score_against_untrained(
+    groups: Sequence[Sequence[Checkpoint]],
+    frames: Frames,
+    *,
+    protocol: str = "linear",
+    resamples: int = 2000,
+    folds: NumberOfFolds | None = None,
+    baselines: bool = True,
+    device: torch.device | str = "cpu",
+    **options: Any,
+) -> list[GroupResult]:
+    """Score groups beside the untrained encoders, where the protocol has them, and compare all.
+
+    Arguments are those of `score_groups`; with 0 `resamples`, methods are not compared; with
+    `folds`, every patient that no encoder was trained on is tested on once; without `baselines`,
+    there are no untrained encoders, and the scores of the others are the same. Returns one result
+    per group, in order, then those of the untrained encoders that were added.
+    """
+    check_resamples(resamples)
+    row = find_protocol(protocol)
+    pairs = list(combinations(range(len(groups)), 2))
+    draws = resamples
+    if row.against_untrained and resamples:
+        draws = enough(resamples, max(len(groups), len(pairs)))
+
+    def scored_on(part: Frames, **more: Any) -> tuple[list[list[Checkpoint]], list[GroupResult]]:
+        everyone = [list(group) for group in groups]
+        if row.against_untrained and baselines:
+            everyone = _with_untrained(everyone, part, device)
+        given = options | more
+        return everyone, score_groups(everyone, part, protocol=protocol, device=device, **given)
+
+    if folds is None:
+        everyone, scored = scored_on(frames, resamples=draws)
+    else:
+        parts = divided(groups, frames, folds)
+        each = [scored_on(one.frames, resamples=0, check_leaks=False) for one in parts]
+        everyone = each[0][0]
+        scored = [
+            pooled(parts, [own[number] for _, own in each], resamples=draws, device=device)
+            for number in range(len(everyone))
+        ]
+    if not row.against_untrained:
+        return scored
+    against = [
+        (number, _strongest(scored, everyone, group))
+        for number, group in enumerate(everyone)
+        if baselines and group[0].card.method not in UNTRAINED
+    ]
+    for number, rival in against:
+        beside = scored[rival].evaluation
+        scored[number] = _with_facts(
+            scored[number], random_method=beside.method, random_auc_mean=beside.auc_mean
+        )
+    if not resamples:
+        return scored
+    sampled = [one.sampled for one in scored]
+    beside_untrained, beside_others = (
+        correct([paired(sampled[i], sampled[j]) for i, j in some]) for some in (against, pairs)
+    )
+    for (number, _), comparison in zip(against, beside_untrained, strict=True):
+        scored[number] = _with_facts(
+            scored[number],
+            random_difference=comparison.difference,
+            random_difference_ci95=comparison.ci95,
+            random_p=comparison.p_holm,
+            beats_random=comparison.better,
+        )
+    return _ranked(scored, len(groups), pairs, beside_others)
+
+
+def _with_untrained(
+    everyone: list[list[Checkpoint]], frames: Frames, device: torch.device | str
+) -> list[list[Checkpoint]]:
+    """These groups, and after them the untrained encoders of their kind that are missing."""
+    made = list(everyone)
+    for group in everyone:
+        for method in UNTRAINED:
+            if not any(_is_baseline(other, method, group) for other in made):
+                made.append(_baseline(method, group, frames, device))
+    return made
+
+
+def _ranked(
+    scored: list[GroupResult],
+    count: int,
+    pairs: list[tuple[int, int]],
+    found: list[Comparison],
+) -> list[GroupResult]:
+    """The first `count` results, each with the names of those it is better than; the rest as is."""
+    if count < 2:
+        return scored
+    names = distinct([one.evaluation.name for one in scored])
+    beaten: list[list[str]] = [[] for _ in range(count)]
+    for (i, j), comparison in zip(pairs, found, strict=True):
+        if comparison.p_holm < ALPHA:
+            winner, loser = (i, j) if comparison.difference > 0 else (j, i)
+            beaten[winner].append(names[loser])
+    return [
+        _with_facts(one, better_than=beaten[number]) if number < count else one
+        for number, one in enumerate(scored)
+    ]
+
+
+def _with_facts(one: GroupResult, **facts: Any) -> GroupResult:
+    return replace(one, evaluation=replace(one.evaluation, **facts))
+
+
+def _strongest(
+    scored: list[GroupResult], everyone: list[list[Checkpoint]], of: Sequence[Checkpoint]
+) -> int:
+    """The number of the untrained group of these encoders and seeds with the higher AUC."""
+    rivals = [
+        number
+        for number, candidate in enumerate(everyone)
+        if any(_is_baseline(candidate, method, of) for method in UNTRAINED)
+    ]
+    return max(rivals, key=lambda number: scored[number].evaluation.auc_mean)
+
+
+def _is_baseline(candidate: Sequence[Checkpoint], method: str, of: Sequence[Checkpoint]) -> bool:
+    """Whether `candidate` is that untrained method with the encoder and the seeds of `of`."""
+    cards, own = [c.card for c in candidate], [c.card for c in of]
+    return (
+        cards[0].method == method
+        and cards[0].encoder == own[0].encoder
+        and [card.seed for card in cards] == [card.seed for card in own]
+    )
+
+
+def _baseline(
+    method: str, of: Sequence[Checkpoint], frames: Frames, device: torch.device | str
+) -> list[Checkpoint]:
+    encoder = of[0].card.encoder
+    frames = frames.for_leads(encoder["leads"]) if "leads" in encoder else frames
+    plan = Plan(
+        method=method,
+        seeds=tuple(c.card.seed for c in of),
+        encoder=encoder["name"],
+        embedding_dim=encoder["embedding_dim"],
+        dropout=encoder["dropout"],
+        settings=Settings(batch_size=frames.batch_size),
+    )
+    return untrained(frames, plan, device=device)

@@ -9,85 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import make_encoder
-from clocs.errors import CheckpointError
-from clocs.evaluation.augmentation import Augmentation
-from clocs.evaluation.classifier_loss import classifier_loss, summed_loss
-from clocs.evaluation.device_auc import MacroAUC
-from clocs.evaluation.labeled_rows import Averaging, LabeledPart
-from clocs.frames.frames import Frames
+from clocs.errors import CheckpointError, SettingError
+from clocs.evaluation.classifier_loss import MacroAUC, classifier_loss, head_logits, summed_loss
+from clocs.evaluation.labeled import Averaging, LabeledPart
+from clocs.frames.frames import ABSENT, Frames
+from clocs.frames.views import room
 from clocs.kernels import keyed_random
+from clocs.pretraining.batches import random_subsets
+from clocs.pretraining.perturbations import normals
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import EncoderInput, stack
-from clocs.training.loop import Task, Trained
+from clocs.training.loop import Task
 from clocs.training.signals import Signals
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
 _AT_ONCE = {"cpu": 2048, "cuda": 16384}
-
-
-@dataclass(frozen=True)
-class FinetunedClassifier:
-    """An encoder, fine-tuned or frozen, with its linear layer."""
-
-    encoder: dict[str, Any]  # arguments of `make_encoder`
-    weights: Weights  # (1, …) of the encoder, and `head.weight` and `head.bias`
-    buffers: Weights  # (1, …) batch-norm statistics
-    seed: int  # of the checkpoint it started from
-    labels: tuple[str, ...]
-    multilabel: bool
-    input_offset: float  # added to frames scaled to 0 … 1
-
-    @classmethod
-    def of(
-        cls, checkpoint: Checkpoint, frames: Frames, trained: Trained, member: int
-    ) -> FinetunedClassifier:
-        """The classifier of one member of a training."""
-        weights, buffers = (
-            {name: tensor[member : member + 1].cpu().clone() for name, tensor in tensors.items()}
-            for tensors in (trained.weights, trained.buffers)
-        )
-        return cls._made(checkpoint, frames, weights, buffers)
-
-    @classmethod
-    def on_frozen(
-        cls, checkpoint: Checkpoint, frames: Frames, weight: Tensor, bias: Tensor
-    ) -> FinetunedClassifier:
-        """The encoder as it is; weight: (dim, classes), bias: (classes,)."""
-        layer = {"head.weight": weight, "head.bias": bias}
-        layer = {name: tensor.detach()[None].float().cpu() for name, tensor in layer.items()}
-        return cls._made(checkpoint, frames, checkpoint.weights | layer, checkpoint.buffers)
-
-    @classmethod
-    def _made(
-        cls, checkpoint: Checkpoint, frames: Frames, weights: Weights, buffers: Weights
-    ) -> FinetunedClassifier:
-        card = checkpoint.card
-        return cls(
-            encoder=dict(card.encoder),
-            weights=weights,
-            buffers=buffers,
-            seed=card.seed,
-            labels=tuple(frames.labels),
-            multilabel=frames.multilabel,
-            input_offset=card.input_offset,
-        )
-
-    def logits(self, x: Tensor) -> Tensor:
-        """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode.
-
-        Where the card of the encoder says that it takes mV, x is in mV; of many leads at once it is
-        (1, n, leads, samples), standardized, and nan where a lead is missing.
-        """
-        encoder = make_encoder(**self.encoder)
-        return _logits(encoder, self.weights, self.buffers, x + self.input_offset)
 
 
 @dataclass(frozen=True)
@@ -257,7 +199,7 @@ class FinetuneTask(Task):
         for some, scale in zip(pieces, part.scale.split(size), strict=True):
             x = self.as_input(signals, some, scale)
             x = x.expand(members, *x.shape[-3 if leads else -2 :])
-            yield _logits(self.encoder, weights, buffers, x)
+            yield head_logits(self.encoder, weights, buffers, x)
 
 
 def _in_order(encoder: Encoder, weights: Weights, buffers: Weights) -> tuple[Weights, Weights]:
@@ -310,6 +252,67 @@ def members_together(counts: Sequence[int], batch_size: int) -> list[list[int]]:
     return list(together.values())
 
 
-def _logits(encoder: Encoder, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
-    z = encoder.encode(weights, buffers, x)
-    return torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
+@dataclass(frozen=True)
+class Augmentation:
+    """Crops, subsets of leads and noise; all functions of the step's keys."""
+
+    # (rows,) how many samples a row may begin earlier, and later; None: rows stay in place
+    room: tuple[Tensor, Tensor] | None = None
+    lead_subsets: float = 0.0  # share of rows that are seen through a random subset of their leads
+    gaussian: float = 0.0  # the greatest standard deviation of noise, in units of the input
+
+    @classmethod
+    def of(
+        cls,
+        part: LabeledPart,
+        device: torch.device,
+        *,
+        crops: bool,
+        lead_subsets: float,
+        gaussian: float,
+    ) -> Augmentation:
+        """For the rows of a training part."""
+        if lead_subsets and not part.rows.leads_at_once:
+            raise SettingError("`lead_subsets` is for encoders that see many leads at once")
+        found = None
+        if crops:
+            early, late = (
+                torch.from_numpy(one[part.rows.frame]).to(device) for one in room(part.frames)
+            )
+            found = early, late
+        return cls(found, lead_subsets, gaussian)
+
+    def on_host(self) -> Augmentation:
+        """The same for rows and keys in the host's memory."""
+        if self.room is None:
+            return self
+        early, late = (one.cpu() for one in self.room)
+        return replace(self, room=(early, late))
+
+    def starts(self, starts: Tensor, rows: Tensor, keys: Tensor) -> Tensor:
+        """starts: (members, batch) or (members, batch, leads); rows: (members, batch)."""
+        if self.room is not None:
+            early, late = (one[rows] for one in self.room)
+            key = keyed_random.fold(keys, keyed_random.stream("crop"))
+            share = keyed_random.uniform(key, rows.shape[1])
+            moved = (share * (early + late + 1)).to(torch.int64) - early
+            moved = moved if starts.ndim == 2 else moved[..., None]
+            starts = torch.where(starts == ABSENT, ABSENT, starts + moved)
+        if self.lead_subsets:
+            some = random_subsets(starts != ABSENT, keys, starts.shape[-1])
+            key = keyed_random.fold(keys, keyed_random.stream("subset"))
+            chosen = keyed_random.uniform(key, rows.shape[1]) < self.lead_subsets
+            starts = torch.where(some | ~chosen[..., None], starts, ABSENT)
+        return starts
+
+    def signals(self, x: Tensor, keys: Tensor) -> Tensor:
+        """x: (members, batch, …, samples) -> the same with noise; nan stays nan."""
+        if not self.gaussian:
+            return x
+        key = keyed_random.fold(keys, keyed_random.stream("gaussian"))
+        size = x[0].numel()
+        noise = normals(keyed_random.bits(key, -(-size // 2)), torch.float32)[:, :size]
+        strength_key = keyed_random.fold(key, keyed_random.stream("strength"))
+        strength = keyed_random.uniform(strength_key, x.shape[1], torch.float32) * self.gaussian
+        strength = strength.view(*x.shape[:2], *[1] * (x.ndim - 2))
+        return (x + strength * noise.view(x.shape)).to(x.dtype)

@@ -13,32 +13,32 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import macro_auc_draws
+from clocs.evaluation.bootstrap import check_resamples, macro_auc_draws
+from clocs.evaluation.classifier_loss import FinetunedClassifier
 from clocs.evaluation.comparison import Sampled, draws_of, plan_of
-from clocs.evaluation.conditions import (
-    AnyCondition,
-    Condition,
-    as_condition,
-    leads_of,
-    score_under,
-    through_leads,
-)
-from clocs.evaluation.finetune_task import FinetunedClassifier
-from clocs.evaluation.labeled_rows import (
+from clocs.evaluation.labeled import (
     By,
     LabeledPart,
     LabeledShare,
     Per,
+    ProtocolInput,
+    ProtocolOutput,
+    RecordingVectors,
     choose_rows,
     rows_with_label,
 )
-from clocs.evaluation.predictions import Predictions, numbered
-from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
 from clocs.evaluation.protocols import find_protocol
-from clocs.evaluation.recording_vectors import RecordingVectors
-from clocs.evaluation.resampling import check_resamples
-from clocs.evaluation.result import Evaluation
-from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
+from clocs.evaluation.result import Evaluation, Predictions, numbered
+from clocs.evaluation.scores import (
+    AnyCondition,
+    Condition,
+    as_condition,
+    leads_of,
+    overall_scores,
+    score_under,
+    scores_by_sex_and_age,
+    through_leads,
+)
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS, with_seconds

@@ -18,7 +18,7 @@ from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import classifier_loss
 
 if TYPE_CHECKING:
-    from clocs.evaluation.protocol_data import LabeledEmbeddings
+    from clocs.evaluation.labeled import LabeledEmbeddings
 
 L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each solution starts the next
 _FLATTEST = 1e-5  # a solution's largest gradient, in standardized features

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from clocs.evaluation.bootstrap import interval
+from clocs.evaluation.bootstrap import interval, mean_weights
 from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
-from clocs.evaluation.resampling import mean_weights
 from clocs.experiments import paper
 from clocs.experiments.grid import (
     SCHEDULES,

@@ -14,7 +14,7 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
-from clocs.evaluation.baseline import UNTRAINED
+from clocs.evaluation.evaluate import UNTRAINED
 from clocs.experiments.data import open_library
 from clocs.experiments.grid import Cell, Pretraining, cells_of, run_name
 from clocs.experiments.ledger import FILE, Run, open_ledger

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from clocs.errors import ClocsError
-from clocs.evaluation.baseline import score_against_untrained
+from clocs.evaluation.evaluate import score_against_untrained
 from clocs.experiments.data import Library
 from clocs.experiments.grid import CURVE_EPOCHS, FEW_LABELS, Cell, Pretraining
 from clocs.experiments.ledger import versions

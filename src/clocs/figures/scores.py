@@ -15,7 +15,7 @@ from clocs.errors import SettingError
 from clocs.figures.canvas import COLORS, SHADES, hide_frame, new_figure
 
 if TYPE_CHECKING:
-    from clocs.evaluation.predictions import Predictions
+    from clocs.evaluation.result import Predictions
 
 # Okabe and Ito's, then the same dashed: enough for fourteen classes.
 _LINES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a8a")

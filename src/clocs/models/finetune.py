@@ -15,15 +15,13 @@ import torch
 from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import check_resamples
+from clocs.evaluation.classifier_loss import FinetunedClassifier
 from clocs.evaluation.evaluate import frames_for
-from clocs.evaluation.finetune_task import FinetunedClassifier
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.labeled_rows import By
-from clocs.evaluation.protocols import find_protocol
-from clocs.evaluation.recording_vectors import RecordingVectors
-from clocs.evaluation.resampling import check_resamples
+from clocs.evaluation.labeled import By, RecordingVectors
+from clocs.evaluation.protocols import PROTOCOL_OF_HEAD, find_protocol
 from clocs.evaluation.result import plain
-from clocs.evaluation.training_options import PROTOCOL_OF_HEAD
 from clocs.files import LOCK, locked, private_folder, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import split_of

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clocs.evaluation.protocol import EvaluationProtocol
-from clocs.evaluation.training_options import HEAD_DROPOUT, STOP_BY
+from clocs.evaluation.protocols import HEAD_DROPOUT, STOP_BY, EvaluationProtocol
 from clocs.registry import Option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from clocs.evaluation.protocol_data import ProtocolInput, ProtocolOutput
+    from clocs.evaluation.labeled import ProtocolInput, ProtocolOutput
     from clocs.training.loop import Trained
 
 
@@ -29,8 +28,9 @@ def predict(
     import torch
 
     from clocs.evaluation import finetune_task
-    from clocs.evaluation.augmentation import Augmentation
-    from clocs.evaluation.protocol_data import CurveRecorder
+    from clocs.evaluation.classifier_loss import FinetunedClassifier
+    from clocs.evaluation.finetune_task import Augmentation
+    from clocs.evaluation.labeled import CurveRecorder
     from clocs.training.loop import fit
 
     frames, device = given.frames, given.device
@@ -111,7 +111,7 @@ def predict(
         },
         curves=recorder.curves,
         classifiers=[
-            finetune_task.FinetunedClassifier.of(given.checkpoints[m], frames, *trained[m])
+            FinetunedClassifier.from_training(given.checkpoints[m], frames, *trained[m])
             for m in order
         ],
     )
