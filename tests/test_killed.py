@@ -21,9 +21,8 @@ from safetensors.torch import load, save
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import leftovers
 from clocs.frames.frames import Frames
-from clocs.pretraining.log import LOG
 from clocs.pretraining.plan import Plan
-from clocs.pretraining.pretrain import STATE, pretrain_frames
+from clocs.pretraining.pretrain import LOG, STATE, pretrain_frames
 from clocs.store.store import Store
 from clocs.training import Settings
 from clocs.training.loop import Epoch

@@ -154,9 +154,7 @@ def test_every_command_writes_its_figure_and_says_where(
     }
     assert drawn(png)
     png = tmp_path / "s.png"
-    facts = json.loads(
-        run("similarity", path, "--checkpoint", folder, "--out", png, "--json")
-    )
+    facts = json.loads(run("similarity", path, "--checkpoint", folder, "--out", png, "--json"))
     leads = ["II", "V2", "aVL", "aVR"]
     assert facts == {"file": str(png), "method": "cmsc", "seed": 0, "leads": leads}
     assert drawn(png)

@@ -314,11 +314,9 @@ def test_a_duration_or_rate_of_frames_may_be_chosen_for_any_encoder(
         clocs.pretrain(small_store, rate=0, out=tmp_path / "b")
 
 
-def test_random_crops_with_a_limit_per_patient_and_batch_norm_per_view(
-    wide: Frames, tmp_path: Path
-) -> None:
+def test_random_crops_with_batch_norm_per_view(wide: Frames, tmp_path: Path) -> None:
     own = plan(
-        "cmsmlc", options={"crops": "random"}, instances_per_patient=1, batch_norm="view"
+        "cmsmlc", options={"crops": "random"}, batch_norm="view"
     )  # fmt: skip
     task = PretrainingTask(wide, own, device=CPU)
     (order,) = task.epoch_order(keyed_random.member_keys([0]))

@@ -12,7 +12,6 @@ from clocs import Frames, Store
 from clocs.errors import CheckpointError, LeakError, SettingError
 from clocs.frames.frames import join
 from clocs.frames.make import make_frames
-from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
@@ -39,31 +38,6 @@ def other_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         FakeDataset(name="other", count=60, frame=FrameSpec(5.0)),
         tmp_path_factory.mktemp("other") / "store",
     )
-
-
-def test_a_patient_gives_at_most_so_many_instances_and_everybody_gives_some(
-    small_frames: Frames,
-) -> None:
-    task = task_of(small_frames, Plan("cmsc", (0, 1), instances_per_patient=3))
-    every = torch.bincount(task.train.patients)
-    keys = keyed_random.member_keys([0, 1])
-    orders = [task.epoch_order(keyed_random.fold(keys, epoch)) for epoch in range(2)]
-    for order in orders:
-        assert order.shape[1] == int(task.counts[0]) == int(every.clamp(max=3).sum())
-        for rows in order:
-            assert len(rows.unique()) == len(rows)
-            counts = torch.bincount(task.train.patients[rows], minlength=len(every))
-            assert torch.equal(counts, every.clamp(max=3))
-    assert not torch.equal(orders[0].sort(dim=1)[0], orders[1].sort(dim=1)[0])  # drawn anew
-    assert not torch.equal(orders[0][0], orders[0][1])
-
-
-def test_a_cap_that_caps_nobody_changes_nothing(small_frames: Frames) -> None:
-    keys = keyed_random.member_keys([5])
-    free, capped = (
-        task_of(small_frames, Plan("cmsc", instances_per_patient=most)) for most in (None, 10_000)
-    )
-    assert torch.equal(free.epoch_order(keys), capped.epoch_order(keys))
 
 
 def test_several_stores_are_learned_from_at_once_and_the_guard_knows_all_of_them(

@@ -34,10 +34,10 @@ SPEC = FrameSpec(5.0, 401)  # an odd number: random numbers that are drawn in pa
 # A command whose process 1 kills itself in the third epoch.
 DYING = """
 import os, signal
-from clocs.training.engine import Engine
+from clocs.training.loop import Engine
 train_epoch = Engine.train_epoch
 def dying(self, on_step):
-    if os.environ["RANK"] == "1" and int(self.fleet.epoch) == 2:
+    if os.environ["RANK"] == "1" and int(self.replicas.epoch) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return train_epoch(self, on_step)
 Engine.train_epoch = dying

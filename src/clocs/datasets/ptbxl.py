@@ -43,9 +43,7 @@ class PTBXL(PublishedDataset):
             rhythm have none and always count.
     """
 
-    rate: float = base.option(
-        500.0, "Rate of the files of ptbxl to read, 500 or 100", minimum=1
-    )
+    rate: float = base.option(500.0, "Rate of the files of ptbxl to read, 500 or 100", minimum=1)
     label_set: str = base.option(
         "superclass",
         "Labels of ptbxl (docs/datasets.md)",

@@ -167,9 +167,7 @@ class Synthetic(DatasetDefaults):
     seed: int = option(0, "Random seed of the simulation", minimum=0)
     recordings: int = option(2, "Recordings per simulated patient", minimum=1)
     seconds: float = option(10.0, "Seconds of a simulated recording", minimum=1, maximum=86_400)
-    rate: float = option(
-        500.0, "Rate of the simulation in Hz", minimum=100, maximum=10_000
-    )
+    rate: float = option(500.0, "Rate of the simulation in Hz", minimum=100, maximum=10_000)
 
     def list(self) -> Listing:
         """Every recording, patient by patient; nothing is simulated yet."""

@@ -19,7 +19,7 @@ from clocs.sealed import spelled_for_files, spelled_in_code
 from clocs.training.card import (
     CLASSIFIER,
     LONGEST_NAME,
-    MAX_LABELS,
+    MAX_ITEMS,
     SHIPPED,
     Card,
     check_text,
@@ -129,7 +129,7 @@ def _check(facts: dict[str, Any]) -> None:
     sound = {
         "labels": isinstance(labels, list)
         and all(_is_text(label, LONGEST_NAME) for label in labels)
-        and 1 <= len(set(labels)) == count <= MAX_LABELS,
+        and 1 <= len(set(labels)) == count <= MAX_ITEMS,
         "multilabel": type(facts["multilabel"]) is bool,
         "protocol": facts["protocol"] in ("linear", "finetune"),
         "encoders": isinstance(facts["encoders"], list)

@@ -257,34 +257,6 @@ def random_leads(present: Tensor, keys: Tensor, most: int) -> tuple[Tensor, Tens
     return lead, (number < 1 + (share * limit).to(torch.int64)) & present.gather(2, lead)
 
 
-@dataclass(frozen=True)
-class PatientLimit:
-    """A limit on instances per patient and epoch, so that long recordings do not dominate."""
-
-    patients: Tensor  # (instances,) numbered from 0 without gaps
-    first: Tensor  # (patients,) index of a patient's first instance when sorted by patient
-    most: int  # instances per patient
-    count: int  # instances per epoch
-
-    @classmethod
-    def of(cls, patients: Tensor, most: int | None) -> PatientLimit | None:
-        """The limit, or None where it excludes nothing."""
-        if most is None:
-            return None
-        _, number, sizes = torch.unique(patients, return_inverse=True, return_counts=True)
-        count = int(sizes.clamp(max=most).sum())
-        return cls(number, sizes.cumsum(0) - sizes, most, count) if count < len(patients) else None
-
-    def applied(self, order: Tensor) -> Tensor:
-        """order: (members, instances) -> (members, count): the first `most` of each patient."""
-        patients = self.patients[order]
-        sorted_by = patients.argsort(dim=1, stable=True)
-        places = torch.arange(order.shape[1], device=order.device).expand_as(order)
-        rank = torch.empty_like(order).scatter_(1, sorted_by, places) - self.first[patients]
-        kept_first = (rank >= self.most).argsort(dim=1, stable=True)[:, : self.count]
-        return order.gather(1, kept_first)
-
-
 def by_view(values: Tensor, rows: Tensor) -> Tensor:
     """values: (instances, windows, …), rows: (members, batch) -> (members, windows·batch, …)."""
     window = torch.arange(values.shape[1], device=values.device)

@@ -46,7 +46,6 @@ class Plan:
     dropout: float = 0.1
     options: Mapping[str, Any] = field(default_factory=dict)  # the method's own
     perturb: str | None = None  # a chain of perturbations in place of the method's own
-    instances_per_patient: int | None = None  # the most per epoch
     precision: Precision = "float32"  # of activations; weights and statistics are always float32
     batch_norm: BatchNorm = "batch"  # statistics of all views of a batch at once, or of each view
     normalization: Normalization = "min-max"  # of frames; 'none' leaves them in mV
@@ -70,18 +69,10 @@ class Plan:
             if not self.row.perturbable:
                 able = ", ".join(name for name, row in METHODS.items() if row.perturbable)
                 raise SettingError(f"{self.method} does not take `perturb`, which is for {able}")
-        limit = self.instances_per_patient
-        if self.objective is None:
-            for name, given in {
-                "batch_norm": self.batch_norm == "view",
-                "instances_per_patient": limit is not None,
-            }.items():
-                if given:
-                    raise SettingError(f"{self.method} learns nothing, so it takes no `{name}`")
-        elif self.objective.compares_views and self.settings.batch_size < 2:
+        if self.objective is None and self.batch_norm == "view":
+            raise SettingError(f"{self.method} trains on no views; leave out `batch_norm`")
+        if self.objective and self.objective.compares_views and self.settings.batch_size < 2:
             raise SettingError(f"`batch_size` must be at least 2 for {self.method}")
-        if limit is not None and limit < 1:
-            raise SettingError(f"`instances_per_patient` must be at least 1, not {limit}")
 
     @property
     def row(self) -> Method:
@@ -138,8 +129,7 @@ class Plan:
 
     def for_card(self, dataset: str) -> dict[str, Any]:
         """What a card says of the training; defaults that change nothing are left out."""
-        own = asdict(self.objective) if self.objective else {}
-        given = own | {"instances_per_patient": self.instances_per_patient}
+        given = asdict(self.objective) if self.objective else {}
         for name, choices in _CHOICES.items():
             if getattr(self, name) != get_args(choices)[0]:
                 given[name] = getattr(self, name)

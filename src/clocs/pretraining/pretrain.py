@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -20,20 +20,20 @@ import torch
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import usual_dimension, usual_dropout
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
-from clocs.files import LOCK, leftovers, locked, write_atomic
+from clocs.files import LOCK, leftovers, locked, write_atomic, writing
 from clocs.frames.frames import Frames, join
 from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
 from clocs.frames.signals import memory_for_signals
 from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
 from clocs.kernels import keyed_random
-from clocs.pretraining.log import STATE, logged, require_tensorboard
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import (
     BatchNorm,
     Normalization,
     Plan,
     Precision,
+    finite,
     make_card,
     make_checkpoint,
 )
@@ -48,10 +48,10 @@ from clocs.training.embed import stack
 from clocs.training.leak_guard import check_parts
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.ranks import current, joined, on_this_machine, own_device
-from clocs.training.replicas import remove_state
+from clocs.training.replicas import epochs_done, remove_state
 from clocs.training.signals import TRAINED, Signals, require_memory_to_encode
 
-SETTINGS = "settings.json"
+STATE, SETTINGS, LOG = "state.safetensors", "settings.json", "log.jsonl"
 MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
 
 
@@ -67,7 +67,6 @@ def pretrain(
     encoder: str = "cnn",
     dropout: float | None = None,
     perturb: str | None = None,
-    instances_per_patient: int | None = None,
     precision: Precision = "float32",
     batch_norm: BatchNorm = "batch",
     normalization: Normalization = "min-max",
@@ -82,7 +81,6 @@ def pretrain(
     rate: float | None = None,
     device: str | None = None,
     resume: bool = False,
-    tensorboard: bool = False,
     recording_hashes: bool = True,
     save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
@@ -107,8 +105,6 @@ def pretrain(
         encoder: Network: cnn (the paper's), resnet, or multilead, which sees many leads at once.
         dropout: Probability; by default the encoder's own: 0.1, and 0 of many leads.
         perturb: A chain of perturbations of the views, such as 'gaussian>sa_t'.
-        instances_per_patient: The most instances that one patient contributes to an epoch; they are
-            drawn anew for each.
         precision: Number format of activations; weights stay float32.
         batch_norm: Whether batch norm sees all views of a batch at once ('batch') or each by
             itself ('view').
@@ -129,7 +125,6 @@ def pretrain(
         rate: Samples per second of a frame; the store's by default, 100 for encoders of many leads.
         device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
         resume: Continue an interrupted run in `out`.
-        tensorboard: Also write event files for TensorBoard, to tensorboard in `out`.
         recording_hashes: Whether checkpoints list hashes of the recordings they have seen, by which
             `clocs evaluate` finds copies of them in other datasets.
         save_every: Seconds between two saves of the state to resume from; 5 by default.
@@ -153,7 +148,6 @@ def pretrain(
             settings=Settings.choose(settings, manifest.batch_size, **settings_in(options)),
             options=options,
             perturb=perturb,
-            instances_per_patient=instances_per_patient,
             precision=precision,
             batch_norm=batch_norm,
             normalization=normalization,
@@ -186,7 +180,6 @@ def pretrain(
             init=() if init is None else as_checkpoints(init),
             device=place,
             resume=resume,
-            tensorboard=tensorboard,
             recording_hashes=recording_hashes,
             save_every=save_every,
             on_step=on_step if ranks.first else lambda step, steps: None,
@@ -221,7 +214,6 @@ def pretrain_frames(
     device: torch.device | str = "cpu",
     stream: bool | None = None,
     resume: bool = False,
-    tensorboard: bool = False,
     recording_hashes: bool = True,
     save_every: float = SAVE_EVERY,
     on_step: Callable[[int, int], None] = lambda step, steps: None,
@@ -253,8 +245,6 @@ def pretrain_frames(
         check_shareable(plan, frames)
     _warn_of_what_is_not_learned(frames, plan)
     check_parts(frames)
-    if tensorboard:
-        require_tensorboard()
     require_memory_to_encode(
         encoder,
         members=len(plan.seeds),
@@ -284,12 +274,7 @@ def pretrain_frames(
                 stream=stream,
                 sharing_ranks=ranks if shared else None,
             )
-            with (
-                _saying_how_to_resume(),
-                logged(out, plan.seeds, on_epoch, tensorboard=tensorboard)
-                if ranks.first
-                else nullcontext(on_epoch) as report,
-            ):
+            try:
                 trained = fit(
                     task,
                     list(plan.seeds),
@@ -298,9 +283,12 @@ def pretrain_frames(
                     state=out / STATE if ranks.first else None,
                     save_every=save_every,
                     on_step=on_step,
-                    on_epoch=report,
+                    on_epoch=_logged(out, plan.seeds, on_epoch) if ranks.first else on_epoch,
                     ranks=ranks,
                 )
+            except KeyboardInterrupt as stop:
+                stop.add_note("run the same command with `resume` to continue this training")
+                raise
         checkpoints = {
             file: make_checkpoint(
                 frames,
@@ -325,13 +313,57 @@ def pretrain_frames(
     return list(checkpoints.values())
 
 
-@contextmanager
-def _saying_how_to_resume() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        stop.add_note("run the same command with `resume` to continue this training")
-        raise
+def _logged(
+    out: Path, seeds: Sequence[int], on_epoch: Callable[[Epoch], None]
+) -> Callable[[Epoch], None]:
+    """A function to call after each epoch: it writes the log, then calls back.
+
+    Lines of epochs later than those in the saved state are dropped, as these are computed again.
+    """
+    log = out / LOG
+    _cut(log, epochs_done(out / STATE))
+
+    def report(epoch: Epoch) -> None:
+        with writing(log), log.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in _lines(epoch, seeds)))
+        on_epoch(epoch)
+
+    return report
+
+
+def _cut(log: Path, epochs: int) -> None:
+    """Keep the lines of the first epochs."""
+    if not log.exists():
+        return
+    lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    kept, unreadable = [], 0
+    for line in lines:
+        try:
+            kept += [line] if int(json.loads(line)["epoch"]) <= epochs else []
+        except (ValueError, KeyError, TypeError):
+            unreadable += 1
+    if unreadable:
+        what = "1 line that" if unreadable == 1 else f"{unreadable} lines that"
+        warnings.warn(
+            f"{log} has {what} cannot be read; the log goes on without", ClocsWarning, stacklevel=2
+        )
+    write_atomic(log, b"".join(kept))
+
+
+def _lines(epoch: Epoch, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """One line per live member."""
+    return [
+        {
+            "epoch": epoch.number,
+            "seed": seed,
+            "train_loss": finite(epoch.train_loss[member]),
+            **{f"validation_{name}": finite(v[member]) for name, v in epoch.validation.items()},
+            "instances_per_second": round(epoch.instances / epoch.seconds, 1),  # of all members
+            "seconds": round(epoch.seconds, 3),
+        }
+        for member, seed in enumerate(seeds)
+        if epoch.live[member]
+    ]
 
 
 def _warn_of_what_is_not_learned(frames: Frames, plan: Plan) -> None:

@@ -25,7 +25,7 @@ from clocs.frames.views import Instances, instances
 from clocs.kernels import keyed_random
 from clocs.kernels.collectives import Share, sharing
 from clocs.pretraining import Objective, head_inputs
-from clocs.pretraining.batches import Batch, BatchMaker, Part, PatientLimit
+from clocs.pretraining.batches import Batch, BatchMaker, Part
 from clocs.pretraining.plan import Plan
 from clocs.training.loop import Task
 from clocs.training.ranks import Ranks
@@ -90,9 +90,7 @@ class PretrainingTask(Task):
             dim=self.encoder.embedding_dim, classes=len(frames.labels), copies=len(views.copies)
         )
         self._start = start or ({}, {})
-        self._limit = PatientLimit.of(self.train.patients, plan.instances_per_patient)
-        count = self._limit.count if self._limit else len(self.train.windows)
-        self.counts = torch.full((members,), count, device=device)
+        self.counts = torch.full((members,), len(self.train.windows), device=device)
 
     def of(self, members: list[int]) -> PretrainingTask:
         some = copy(self)
@@ -114,9 +112,7 @@ class PretrainingTask(Task):
         return own | self.objective.extra_buffers(self._initial, own)
 
     def epoch_order(self, key: Tensor) -> Tensor:
-        """(members, count): the rows of an epoch in a random order."""
-        order = keyed_random.permutation(key, len(self.train.windows))
-        return self._limit.applied(order) if self._limit else order
+        return keyed_random.permutation(key, len(self.train.windows))
 
     def stage(self, order: Tensor, size: int, steps: int, keys: Tensor) -> Iterable[object]:
         if not (self.streamed or self.shared):

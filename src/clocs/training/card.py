@@ -9,15 +9,16 @@ Also the models inside the package, by name: one row per model in `clocs/weights
 
 from __future__ import annotations
 
+import builtins
 import json
 import tomllib
+import types
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from clocs._version import __version__
 from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError
@@ -45,8 +46,7 @@ NOT_FINITE = "not finite"  # the status of a training that diverged
 
 MAX_BYTES = 1 << 20  # of a card; real ones have 2,000
 MAX_DIMENSIONS = 1 << 20  # of embeddings
-MAX_LEADS, MAX_LABELS, MAX_DATASETS = 1000, 10_000, 1000
-MAX_FOLDS = 1000
+MAX_ITEMS = 10_000  # of a list: leads, labels, datasets, folds
 HIGHEST_RATE = 1e5  # of a frame, in Hz
 LONGEST_NAME = 1000  # characters
 SHIPPED_FOLDER: Final = Path(__file__).parent.parent / "weights"
@@ -189,90 +189,51 @@ def _trained_on(facts: dict[str, Any]) -> TrainedOn:
     return TrainedOn(**facts | {"folds": None if folds is None else Folds(**folds)})
 
 
-Check = Callable[[Any], bool]
+@dataclass(frozen=True)
+class _EncoderFacts:
+    name: str
+    embedding_dim: int
+    samples: int
+    dropout: float
+    leads: tuple[str, ...] = ()
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_NAME
+@dataclass(frozen=True)
+class _Metrics:
+    status: str
+    epochs: int
+    best_epoch: int
+    validation_loss: float | None
 
 
-def _is(kind: type) -> Check:
-    return lambda value: type(value) is kind
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a JSON value is of a type: texts, numbers and lists within the limits."""
+    inner = get_args(kind)
+    match get_origin(kind) or kind:
+        case builtins.str:
+            return isinstance(value, str) and len(value) <= LONGEST_NAME
+        case builtins.int:
+            return type(value) is int and abs(value) < 2**63
+        case builtins.float:  # false for NaN, too
+            return type(value) in (int, float) and abs(value) <= _LARGEST
+        case builtins.tuple:
+            fits = isinstance(value, list) and len(value) <= MAX_ITEMS
+            return fits and all(_fits(one, inner[0]) for one in value)
+        case types.UnionType:
+            return any(_fits(value, one) for one in inner)
+        case _ if is_dataclass(kind):
+            return isinstance(value, dict) and _has(value, kind)
+    return type(value) is (get_origin(kind) or kind)
 
 
-def _is_int(least: int, most: int) -> Check:
-    return lambda value: type(value) is int and least <= value <= most
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= _LARGEST  # false for NaN, too
-
-
-def _are(kind: Check, most: int) -> Check:
-    return lambda value: isinstance(value, list) and len(value) <= most and all(map(kind, value))
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: value is None or check(value)
-
-
-def _has(*, only: bool = True, maybe: dict[str, Check] | None = None, **checks: Check) -> Check:
-    """A test of an object: these fields (and no others) must pass; those of `maybe` if present."""
-    more = maybe or {}
-
-    def passes(value: Any) -> bool:
-        if not isinstance(value, dict) or (only and value.keys() - more != checks.keys()):
-            return False
-        present = {name: check for name, check in more.items() if name in value}
-        return all(check(value.get(name)) for name, check in (checks | present).items())
-
-    return passes
-
-
-_SEED = _is_int(-(2**63), 2**63 - 1)
-_COUNT = _is_int(0, 2**63)
-_NAMES = _are(_is_name, MAX_FOLDS)
-_FILTERS = _has(
-    band_pass=_or_none(_are(_is_number, 2)), notch=_or_none(_is(int)), baseline=_is(bool)
-)
-_FRAME = _has(seconds=_is_number, samples=_is(int), maybe={"filters": _FILTERS})
-_TRAINED_ON = _has(
-    dataset=_is_name,
-    split_seed=_SEED,
-    content=_is_name,
-    maybe={"folds": _has(test=_NAMES, validation=_NAMES)},
-)
-_CHECKS: dict[str, Check] = {
-    **dict.fromkeys(("method", "salt", "normalization", "notice", "weights_sha256"), _is_name),
-    "clocs": _is_name,
-    "seed": _SEED,
-    "split_seed": _SEED,
-    "dataset": _or_none(_is_name),
-    "content": _or_none(_is_name),
-    "trained_on": _are(_TRAINED_ON, MAX_DATASETS),
-    "leads": _are(_is_name, MAX_LEADS),
-    "labels": _are(_is_name, MAX_LABELS),
-    "frame_trained": _FRAME,
-    "frame": _FRAME,
-    "encoder": _has(
-        name=_is_name,
-        embedding_dim=_is_int(1, MAX_DIMENSIONS),
-        samples=_is_int(1, FrameSpec.MAX_SAMPLES),
-        dropout=lambda v: _is_number(v) and 0 <= v < 1,
-        maybe={"leads": _are(_is_name, MAX_LEADS)},
-    ),
-    "training": lambda v: isinstance(v, dict) and type(v.get("lr", 0)) in (int, float),
-    "metrics": _has(
-        only=False,
-        status=_is_name,
-        epochs=_COUNT,
-        best_epoch=_COUNT,
-        validation_loss=_or_none(_is_number),
-    ),
-    "environment": _is(dict),
-    "recording_hashes": _is(bool),
-    "format": _is(int),
-}
+def _has(facts: dict[str, Any], kind: Any, *, more: bool = False) -> bool:
+    """Whether an object has the fields of a dataclass, those with a default if it likes."""
+    hints = get_type_hints(kind)
+    known = {one.name: one.default is one.default_factory for one in fields(kind)}  # MISSING both
+    needed = {name for name, required in known.items() if required}
+    return (needed <= facts.keys() and (more or facts.keys() <= known.keys())) and all(
+        _fits(facts[name], hints[name]) for name in known.keys() & facts.keys()
+    )
 
 
 def check_text(value: Any) -> None:
@@ -288,8 +249,21 @@ def check_text(value: Any) -> None:
 def _check(facts: dict[str, Any]) -> None:
     """Compare every field with its type and limits."""
     check_text(facts)
-    for name, passes in _CHECKS.items():
-        if not passes(facts[name]):
+    hints, encoder = get_type_hints(Card), facts["encoder"]
+    kinds = hints | {"encoder": _EncoderFacts, "metrics": dict}
+    fits = {name: _fits(facts[name], kind) for name, kind in kinds.items()}
+    fits["encoder"] &= fits["encoder"] and (
+        1 <= encoder["embedding_dim"] <= MAX_DIMENSIONS
+        and 1 <= encoder["samples"] <= FrameSpec.MAX_SAMPLES
+        and 0 <= encoder["dropout"] < 1
+    )
+    fits["metrics"] &= fits["metrics"] and (
+        _has(facts["metrics"], _Metrics, more=True)
+        and min(facts["metrics"]["epochs"], facts["metrics"]["best_epoch"]) >= 0
+    )
+    fits["training"] &= fits["training"] and _fits(facts["training"].get("lr", 0), float)
+    for name, fit in fits.items():
+        if not fit:
             raise ValueError(f"`{name}` is {facts[name]!r:.100}")
     if facts["metrics"]["status"] == NOT_FINITE:
         raise CheckpointError("its training diverged; train again with a lower `lr`")
@@ -344,7 +318,7 @@ def _shipped() -> Iterator[Shipped]:
         yield Shipped(name, **row | {"commands": tuple(row["commands"])}, scores=scores)
 
 
-SHIPPED: Final = MappingProxyType({row.name: row for row in _shipped()})
+SHIPPED: Final = types.MappingProxyType({row.name: row for row in _shipped()})
 
 
 def weights_path(given: Path | str) -> Path:
