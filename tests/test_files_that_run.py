@@ -1,4 +1,4 @@
-"""A short way: how many files of the package a command executes functions of."""
+"""A short way: of how many files of the package a command calls functions, imports aside."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ import sys, threading
 from pathlib import Path
 import clocs
 SRC, FUNCTION, files = str(Path(clocs.__file__).parent), 0x2, set()
+def of_package(code):
+    return code.co_filename.startswith(SRC)
+def importing(frame):
+    while frame and not (frame.f_code.co_name == "<module>" and of_package(frame.f_code)):
+        frame = frame.f_back
+    return frame is not None
 def seen(frame, event, argument):
     code = frame.f_code
-    if event == "call" and code.co_flags & FUNCTION and code.co_filename.startswith(SRC):
-        files.add(code.co_filename[len(SRC) + 1 :])
+    if event == "call" and code.co_flags & FUNCTION and of_package(code):
+        file = code.co_filename[len(SRC) + 1 :]
+        if file not in files and not importing(frame):
+            files.add(file)
 threading.setprofile(seen)
 sys.setprofile(seen)
 from clocs.cli.main import run

@@ -221,9 +221,9 @@ def _fits(value: Any, kind: Any) -> bool:
             return fits and all(_fits(one, inner[0]) for one in value)
         case types.UnionType:
             return any(_fits(value, one) for one in inner)
-        case _ if is_dataclass(kind):
-            return isinstance(value, dict) and _has(value, kind)
-    return type(value) is (get_origin(kind) or kind)
+        case other:
+            known = is_dataclass(kind)
+            return isinstance(value, dict) and _has(value, kind) if known else type(value) is other
 
 
 def _has(facts: dict[str, Any], kind: Any, *, more: bool = False) -> bool:
