@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clocs.cli.described import store_facts
 from clocs.datasets.base import open_dataset
+from clocs.models.describe import store_facts
 from clocs.store.prepare import prepare_dataset
 
 

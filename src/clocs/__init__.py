@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from clocs.experiments.report import report
     from clocs.experiments.reproduce import reproduce
     from clocs.explorer.run import explore
+    from clocs.figures.draw import figure
     from clocs.formats.read import read
     from clocs.frames.frames import Frames
     from clocs.models.classifier import Classifier, load
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
     from clocs.models.dataset_views import huggingface_dataset, torch_dataset
+    from clocs.models.describe import describe
     from clocs.models.explain import explain
     from clocs.models.export import export
     from clocs.models.finetune import finetune
@@ -48,6 +50,8 @@ _WHERE = {
     "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
     "embed": ("clocs.patients.embed", "embed"),
     "evaluate_classifier": ("clocs.models.scores", "evaluate_classifier"),
+    "describe": ("clocs.models.describe", "describe"),
+    "figure": ("clocs.figures.draw", "figure"),
     "explain": ("clocs.models.explain", "explain"),
     "finetune": ("clocs.models.finetune", "finetune"),
     "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
@@ -87,6 +91,7 @@ __all__ = [
     "Recording",
     "Store",
     "__version__",
+    "describe",
     "download",
     "embed",
     "evaluate",
@@ -95,6 +100,7 @@ __all__ = [
     "explain",
     "explore",
     "export",
+    "figure",
     "finetune",
     "from_arrays",
     "huggingface_dataset",

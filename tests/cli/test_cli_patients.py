@@ -341,7 +341,7 @@ def test_info_describes_an_index_and_verifies_it(
     facts = as_json("info", index, "--verify")
     assert facts["verified"] and facts["frame"] == small_store.manifest.frame.seconds
     assert facts["recording"]["datasets"] == {"synthetic": 80}
-    assert "80, exact" in clocs("info", index).stdout
+    assert "vectors 80, replaced 0, kind exact" in " ".join(clocs("info", index).stdout.split())
     copy = tmp_path / "copy"
     shutil.copytree(index, copy)
     vectors = copy / "recording" / "vectors.f32"

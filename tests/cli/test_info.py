@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from clocs.cli.described import store_facts
 from clocs.cli.store_tables import store_tables
 from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS, assign
+from clocs.models.describe import store_facts
 from clocs.recording import Episode, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store

@@ -10,11 +10,11 @@ import pytest
 
 import clocs
 from clocs import Store
-from clocs.cli.described import store_facts
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.frames.frames import Frames, join
 from clocs.frames.make import make_frames
 from clocs.frames.splits import Folds, assign, chosen_folds, split_of, usual_folds
+from clocs.models.describe import store_facts
 from clocs.recording import FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.training import Settings

@@ -219,7 +219,7 @@ def test_flat_stretches_are_whole_seconds_without_a_step() -> None:
 
 
 def test_skipped_frames_are_counted_by_info_and_said_before_training(tmp_path: Path) -> None:
-    from clocs.cli.described import store_facts
+    from clocs.models.describe import store_facts
 
     store = prepare_dataset(
         FakeDataset(count=3, change=flattened, skip_flat=True, frame=AS_STORED), tmp_path / "store"

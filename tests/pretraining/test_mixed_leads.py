@@ -87,7 +87,7 @@ def test_a_mixed_store_is_evaluated_and_embedded_from_the_leads_it_has(
 
 
 def test_counts_of_info_are_those_of_the_instances(mixed: Store) -> None:
-    from clocs.cli.described import store_facts
+    from clocs.models.describe import store_facts
 
     frames, facts = make_frames(mixed), store_facts(mixed)
     assert facts["frames"] == int(frames.present.sum())

@@ -10,11 +10,11 @@ import inspect
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,7 +25,11 @@ from clocs.cli.messages import in_options, print_json, print_problems, silent
 from clocs.cli.patient_commands import demo, embed, explore, index, similar
 from clocs.errors import SettingError
 
+if TYPE_CHECKING:
+    from clocs.datasets.download import Publication
+
 ELSEWHERE = (demo, embed, explore, index, similar)
+_LISTED = ("title", "page", "version", "license", "size", "citation", "next")
 UNFINISHED = 3  # exit code: no error, but not everything is done
 SHOWN = 40  # rows of predictions in the terminal
 
@@ -63,20 +67,20 @@ def download(
     from clocs.datasets.download import PUBLICATIONS, plan_download
 
     if not name:
-        listed = PUBLICATIONS.values()
-        shown = [part for one in listed for part in (tables.publication(one), "")]
-        return Answer([tables.publication_facts(one) for one in listed], shown)
+        facts = [_publication(one) for one in PUBLICATIONS.values()]
+        unnamed = {"license": "none named by the publisher"}
+        shown = [one if one["license"] else one | unnamed for one in facts]
+        return Answer(facts, [tables.words_table(one["name"], one, _LISTED) for one in shown])
     target = out or str(Path("data", name))
     following = f"clocs prepare {name} {target} --out stores/{name}"
     if dry_run:
         plan = plan_download(name, out=target, **call.given)
         files = [asdict(file) for file in plan.files]
-        facts = tables.publication_facts(plan.publication)
+        facts = _publication(plan.publication)
         facts |= {"out": target, "size": plan.size, "files": files}
-        lines = [f"{file['name']}  from  {file['url']}" for file in files[:10]]
-        lines += [f"… and {len(files) - 10:,} more (--json lists all)"] if files[10:] else []
         size = f", about {plan.size / 1e6:,.1f} MB" if plan.size else ""
-        return Answer(facts, [*lines, f"{len(files):,} files{size} would go into {target}."])
+        words = f"{len(files):,} files{size} would go into {target}; --json lists them."
+        return Answer(facts, [words])
     with bar(f"Downloading {name}", "") as progress:
         done = call(name=name, out=target, progress=progress)
     one = PUBLICATIONS[name]
@@ -96,6 +100,10 @@ def download(
     )
 
 
+def _publication(one: Publication) -> dict[str, Any]:
+    return asdict(one) | {"next": f"clocs download {one.name}"}
+
+
 def prepare(call: Call, *, out: str = "store", dry_run: bool = False) -> Answer:
     """Print what is in the store, or what was understood of the source.
 
@@ -109,7 +117,7 @@ def prepare(call: Call, *, out: str = "store", dry_run: bool = False) -> Answer:
         return _preview(call, out)
     with bar(f"Preparing {call.given['name']}", "recordings") as progress:
         made = call(out=out, progress=progress)
-    from clocs.cli.described import store_facts
+    from clocs.models.describe import store_facts
 
     facts, where = store_facts(made), parse_path_or_url(out)
     words = f"\nThe store is {where}. Next: clocs pretrain {where} --method cmsc --out runs/cmsc"
@@ -141,19 +149,23 @@ def info(call: Call, *, verbose: bool = False) -> Answer:
     Args:
         verbose: List every recording in quarantine.
     """
-    kind, facts = call()
+    with bar("Verifying", "recordings") as progress:
+        kind, facts = call(progress=progress)
     note = []
     if call.given.get("verify"):
         note = ["Verified: everything is as it was written."]
     if kind == "store":
         return Answer(facts, [store_tables.store_tables(facts, verbose=verbose), *note])
     if kind == "index":
-        return Answer(facts, [tables.index_table(facts), *note])
+        return Answer(
+            facts, [tables.words_table(f"Index {facts['index']}", facts, tables.INDEX), *note]
+        )
     if kind == "classifier":
         more = f"All about it: clocs models {call.given['path']}"
         return Answer(facts, [tables.scores_tables(facts, facts["scores"]), *note, more])
     cards = facts if isinstance(facts, list) else [facts]
-    return Answer(facts, [*map(tables.card_table, cards), *note])
+    shown = [tables.words_table("", card, tables.CARD) for card in cards]
+    return Answer(facts, [*shown, *note])
 
 
 def models(call: Call) -> Answer:
@@ -170,12 +182,12 @@ def models(call: Call) -> Answer:
 
 def pretrain(call: Call) -> Answer:
     """Print how each seed ended."""
-    from clocs.cli.described import card_facts
+    from clocs.models.describe import card_facts
 
     given, folder = call.given, Path(call.given["out"])
     title = f"Pre-training {given.get('method', 'cmsc')}"
     with training(title, given.get("epochs")) as watch:
-        made = call(on_step=watch.step, on_epoch=watch.epoch)
+        made = call(**watch)
     cards = [card_facts(one.card, one.weights, one.recordings) for one in made]
     if silent():
         return Answer(cards)
@@ -190,7 +202,8 @@ def figure(call: Call) -> Answer:
     """Print where the figure is, and what it shows."""
     with bar("Drawing", "") as progress:
         facts, report = call(progress=progress)
-    shown = [tables.distances_table(report)] if report is not None else []
+    title = f"{facts.get('method')} on {facts.get('store')}"
+    shown = [] if report is None else [tables.words_table(title, report.json())]
     return Answer(facts, [*shown, f"The figure is {facts['file']}."])
 
 
@@ -198,7 +211,7 @@ def evaluate(
     call: Call,
     *,
     protocol: str = "linear",
-    label_names: str | None = None,
+    label_names: Mapping[str, str] | None = None,
     plots: str | None = None,
     predictions: str | None = None,
 ) -> Answer:
@@ -230,14 +243,11 @@ def evaluate(
         with bar("Scoring", "encoders") as progress:
             scores = clocs.retrieval(checkpoints, store, frame=frame, progress=progress, **given)
         return Answer([one.json() for one in scores], [tables.retrieval_table(scores)])
-    if (folds := given.get("folds")) not in (None, "official"):
-        try:
-            given["folds"] = int(folds)
-        except ValueError:
-            raise SettingError(f"`folds` is {folds!r:.50}; give a number, or official") from None
+    if given.get("folds", "").isdigit():
+        given["folds"] = int(given["folds"])
     with training("Evaluating", given.get("epochs")) as watch:
         scored = clocs.evaluate_many(
-            checkpoints, store, protocol=protocol, on_epoch=watch.epoch, **given
+            checkpoints, store, protocol=protocol, on_epoch=watch["on_epoch"], **given
         )
     names = tables.distinct([one.evaluation.name for one in scored])
     files = [re.sub(r"[^\w.-]+", "-", name).strip("-") for name in names]
@@ -273,13 +283,12 @@ def _draw(names: Sequence[str], scored: Sequence[Any], folder: Path) -> list[str
 def _evaluate_classifier(
     classifiers: list[str],
     store: str,
-    label_names: str | None,
+    label_names: Mapping[str, str] | None,
     given: dict[str, Any],
     more: set[str],
 ) -> Answer:
     """The scores of a saved classifier on the test patients of a store."""
     from clocs.models.classifier import load_classifier
-    from clocs.registry import Option
 
     if len(classifiers) > 1:
         raise SettingError("a classifier is evaluated alone; give one, and the store")
@@ -287,10 +296,8 @@ def _evaluate_classifier(
     if foreign := sorted({*given, *more} - known.keys()):
         names = ", ".join(f"`{name}`" for name in foreign)
         raise SettingError(f"a saved classifier is scored as it is; leave out {names}")
-    if label_names is not None:
-        given["label_names"] = Option("label_names", None, "", kind=dict).checked(label_names)
     loaded = load_classifier(classifiers[0])
-    scores = clocs.evaluate_classifier(loaded, store, **given)
+    scores = clocs.evaluate_classifier(loaded, store, label_names=label_names, **given)
     return Answer(scores, [tables.scores_tables(loaded.card.to_dict(), scores)])
 
 
@@ -358,7 +365,7 @@ def finetune(call: Call, *, out: str) -> Answer:
             that ends in .training.
     """
     with training("Fine-tuning", call.given.get("epochs")) as watch:
-        card = call(out=out, on_epoch=watch.epoch).card
+        card = call(out=out, on_epoch=watch["on_epoch"]).card
     again = shlex.join(["clocs", "evaluate", out, call.given["store"]])
     words = f"\nThe classifier is in {out}. To print these scores again: {again}"
     return Answer(card.to_dict(), [tables.scores_tables(card.to_dict(), card.scores), words])

@@ -18,8 +18,6 @@ from rich.text import Text
 from clocs.cli.messages import plain, silent
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from clocs.training.loop import Epoch
 
 _WIDE = 100  # columns from which on there is room for the speed
@@ -111,7 +109,7 @@ def bar(title: str, unit: str, console: Console | None = None) -> Iterator[Calla
     if not console.is_terminal:
         said = {title}
 
-        def line(done: int, total: int, title: str = title) -> None:
+        def line(done: float, total: int, title: str = title, words: str = "") -> None:
             if title not in said:
                 said.add(title)
                 console.print(f"{title} …")
@@ -130,43 +128,33 @@ def bar(title: str, unit: str, console: Console | None = None) -> Iterator[Calla
     parts = (titled, BarColumn(None), MofNCompleteColumn(), unit)
     with Progress(*parts, TimeRemainingColumn(), console=console, expand=True) as progress:
         task = progress.add_task(title, total=None)
-        yield lambda done, total, title=title: progress.update(
-            task, completed=done, total=total, description=title
+        yield lambda done, total, title=title, words="": progress.update(
+            task, completed=done, total=total, description=f"{title}{words}"
         )
-
-
-class TrainingBar:
-    """Shows a training: loss, instances per second, and the time left if no seed stops early."""
-
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task, self._epochs = progress, task, 0
-
-    def step(self, step: int, steps: int) -> None:
-        self._progress.update(self._task, completed=self._epochs + step / steps)
-
-    def epoch(self, epoch: Epoch) -> None:
-        self._epochs = epoch.number
-        losses = [v for v, live in zip(epoch.validation["loss"], epoch.live, strict=True) if live]
-        words = f"loss {sum(losses) / max(len(losses), 1):.3f}"
-        if self._progress.console.width >= _WIDE:
-            words += f"  {epoch.instances / epoch.seconds:,.0f} instances/s"
-        self._progress.update(self._task, completed=epoch.number, words=words)
 
 
 @contextmanager
 def training(
     title: str, epochs: int | None, console: Console | None = None
-) -> Iterator[TrainingBar]:
-    """A progress bar over epochs, by default as many as `Settings` has."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+) -> Iterator[dict[str, Callable[..., None]]]:
+    """A bar over epochs, with loss and speed; yields the callbacks of a training.
 
+    Without `epochs` there are as many as `Settings` has; seeds may stop earlier.
+    """
     from clocs.training import Settings
 
-    console = console or err
-    words = "epoch {task.completed:.0f}/{task.total:.0f} {task.fields[words]}"
-    titled = TextColumn("{task.description}", markup=False)
-    columns = (titled, BarColumn(None), words, TimeRemainingColumn())
-    shown = console.is_terminal
-    total = epochs or Settings.epochs
-    with Progress(*columns, console=console, expand=True, disable=not shown) as progress:
-        yield TrainingBar(progress, progress.add_task(title, total=total, words=""))
+    total, done, words = epochs or Settings.epochs, 0, ""
+    with bar(title, "epochs", console) as show:
+
+        def step(number: int, steps: int) -> None:
+            show(done + number / steps, total, words=words)
+
+        def epoch(one: Epoch) -> None:
+            nonlocal done, words
+            losses = [v for v, live in zip(one.validation["loss"], one.live, strict=True) if live]
+            done, words = one.number, f"  loss {sum(losses) / max(len(losses), 1):.3f}"
+            if (console or err).width >= _WIDE:
+                words += f"  {one.instances / one.seconds:,.0f} instances/s"
+            show(done, total, words=words)
+
+        yield {"on_step": step, "on_epoch": epoch}

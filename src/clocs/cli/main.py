@@ -75,21 +75,15 @@ class Words(click.ParamType):
         self.name = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        name = param.name if param else self.name
-        if self.name == "pairs":
-            from clocs.registry import Option
-
-            return Option(str(name), None, "", kind=dict).checked(value)
         from clocs.recording import canonical_lead  # as numpy is imported for it
+        from clocs.registry import Option
 
+        name = str(param.name if param else self.name)
+        if self.name == "pairs":
+            return Option(name, None, "", kind=dict).checked(value)
         words = [word.strip() for word in value.split(",") if word.strip()]
         if not words or len({canonical_lead(word) for word in words}) != len(words):
-            example = "II,V2,aVL,aVR" if "lead" in str(name) else "a,b"
-            raise SettingError(
-                f"`{name}` is {value!r}; it must be distinct names such as {example}"
-            )
+            raise SettingError(f"`{name}` is {value!r}; it must be distinct names such as II,V2")
         return words
 
 
@@ -204,12 +198,12 @@ def complaint(error: click.UsageError, command: click.Command) -> str:
         option = error.option_name
         moved = MOVED.get(f"{command.name} {option}")
         if moved:
-            return f"clocs {command.name} has no {option} any more; {moved}"
+            return f"{command.name} has no {option} any more; {moved}"
         known = [name for one in command.params for name in (*one.opts, *one.secondary_opts)]
         known = [name for name in known if name.startswith("-")] + ["--json", "--help"]
-        close = get_close_matches(option, known, n=2)
-        hint = f"did you mean {' or '.join(close)}?" if close else "see --help"
-        return f"clocs {command.name} has no option {option}; {hint}"
+        close = get_close_matches(option, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "see --help"
+        return f"{command.name} has no option {option}; {hint}"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
         usage = f"clocs {command.name} {getattr(command, 'row', TABLE['info']).arguments}"
         return f"{error.param.make_metavar(error.ctx).strip('[].')} is missing: {usage}"
@@ -220,8 +214,8 @@ def _no_command(name: str, rest: Sequence[str]) -> str:
     moved = MOVED.get(f"{name} {rest[0]}" if rest else name) or MOVED.get(name)
     if moved:
         return f"there is no command {name} any more; {moved}"
-    close = get_close_matches(name, TABLE, n=2)
-    hint = f"did you mean {' or '.join(close)}?" if close else "clocs --help lists all"
+    close = get_close_matches(name, TABLE, n=1)
+    hint = f"did you mean {close[0]}?" if close else "clocs --help lists all"
     return f"there is no command {name!r}; {hint}"
 
 

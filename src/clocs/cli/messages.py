@@ -22,18 +22,8 @@ import click
 from clocs.errors import STEERING, ClocsError, ClocsWarning, printable
 
 INTERRUPTED = 130
-_AFTER_INTERRUPTION = {
-    **dict.fromkeys(
-        ("prepare", "download", "reproduce", "demo", "explore"),
-        "what is done is kept; run the same command again to continue",
-    ),
-    # These write several files, each whole or not at all.
-    **dict.fromkeys(
-        ("evaluate", "export", "index"),
-        "the output may be incomplete; run the same command again for all of it",
-    ),
-}
-_NOTHING = "nothing was written; run the same command again to start over"
+_CONTINUES = ("prepare", "download", "reproduce", "demo", "explore")
+_SEVERAL_FILES = ("evaluate", "export", "index")  # each is written whole or not at all
 _PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
 _PLAIN = str.maketrans(
     {"…": "...", "×": "x", "±": "+/-", "–": "-", "−": "-", "→": "->", "τ": "tau", "²": "^2"}
@@ -98,8 +88,12 @@ def _is_the_one_to_say_why() -> bool:
 
 def _after_interruption(command: str) -> str:
     """What is kept of this command's work, and how to go on."""
+    if command in _CONTINUES:
+        return "what is done is kept; run the same command again to continue"
+    if command in _SEVERAL_FILES:
+        return "the output may be incomplete; run the same command again for all of it"
     if command not in ("pretrain", "finetune"):
-        return _AFTER_INTERRUPTION.get(command, _NOTHING)
+        return "nothing was written; run the same command again to start over"
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return f"to continue, run: {shlex.join(['clocs', *words, '--resume'])}"
 
@@ -116,19 +110,13 @@ def _about_file(error: OSError) -> str:
 
 
 def show_warning(
-    command: click.Command,
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    command: click.Command, message: Warning | str, category: type[Warning], *where: Any
 ) -> None:
     """Print our own warnings in one sentence, others with their origin; see `warnings`."""
     if issubclass(category, ClocsWarning):
         say("yellow", in_options(str(message), command))
     else:
-        say("yellow", f"{filename}:{lineno}: {category.__name__}: {message}")
+        say("yellow", f"{where[0]}:{where[1]}: {category.__name__}: {message}")
 
 
 def print_problems(problems: Iterable[tuple[str, str]], command: click.Command) -> None:

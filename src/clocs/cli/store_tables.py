@@ -9,12 +9,23 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from clocs.cli.tables import grid
-from clocs.errors import first_of
+from clocs.cli.tables import grid, words_table
 
 PARTS = ("train", "validation", "test")
-_MAX_NAMED, _MAX_COUNTED = 4, 12
-_MAX_SETS, _MAX_KINDS = 20, 20
+_MAX_NAMED, _MAX_ROWS = 4, 20
+_NOTES = {
+    "recordings_without_leads": "recordings have none of these leads and no frame",
+    "recordings_lacking_leads": "recordings lack some of these leads and give frames of the others",
+    "recordings_with_gaps": "recordings have gaps, which cost the frames they touch",
+    "views_without_signal": "frames × leads are in gaps or flat and are skipped",
+    "frames_without_signal": "frames have no signal in any of these leads and are left out",
+    "recordings_without_label": "recordings have no label: they are for pre-training",
+    "copies": "duplicate recordings: the same samples under several names",
+}
+_UNDERSTOOD = (
+    *("files", "recordings", "sampled", "patients", "recordings_per_patient", "leads", "rates"),
+    *("seconds", "units", "labels", "unlabeled", "folds", "frame", "rows_without_recording"),
+)
 _ALL = "`clocs info --verbose` lists all"
 
 
@@ -98,8 +109,8 @@ def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
     shown: list[RenderableType] = [Text(f"\n{words}") for words in _notes(info)]
     sets = info["lead_sets"]
     if len(sets) > 1:
-        rows = [(", ".join(one["leads"]), f"{one['recordings']:,}") for one in sets[:_MAX_SETS]]
-        others = sum(one["recordings"] for one in sets[_MAX_SETS:])
+        rows = [(", ".join(one["leads"]), f"{one['recordings']:,}") for one in sets[:_MAX_ROWS]]
+        others = sum(one["recordings"] for one in sets[_MAX_ROWS:])
         rows += [("other sets", f"{others:,}")] if others else []
         shown += [Text(), _grid("Leads of recordings", ("leads", "recordings"), rows, ("leads",))]
     if count := info["rows_without_recording"]:
@@ -126,9 +137,9 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
     kinds = faults_by_kind(Quarantined(**one) for one in info["quarantine_list"])
     rows = [
         [Text(one.reason), Text(f"{count:,}"), Text(one.id), Text(one.detail)]
-        for one, count in kinds[:_MAX_KINDS]
+        for one, count in kinds[:_MAX_ROWS]
     ]
-    if others := sum(count for _, count in kinds[_MAX_KINDS:]):
+    if others := sum(count for _, count in kinds[_MAX_ROWS:]):
         rows.append([Text("others"), Text(f"{others:,}"), Text(), Text()])
     heads = ("reason", "recordings", "such as", "detail")
     table = _grid(title, heads, rows, left=("reason", "such as", "detail"))
@@ -137,23 +148,10 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
 
 def _notes(info: Mapping[str, Any]) -> list[str]:
     """Sentences about recordings that differ from the others."""
-    without = info["recordings_without_label"]
-    counts = {
-        "recordings have none of these leads and no frame": info["recordings_without_leads"],
-        "recordings lack some of these leads and give frames of those they have": info[
-            "recordings_lacking_leads"
-        ],
-        "recordings have gaps, which cost the frames they touch": info["recordings_with_gaps"],
-        "frames × leads are in gaps or flat and are skipped": info["views_without_signal"],
-        "frames have no signal in any of these leads and are left out": info[
-            "frames_without_signal"
-        ],
-        "recordings have no label: they are for pre-training": without
-        if without < info["recordings"]
-        else 0,
-        "duplicate recordings: the same samples under several names": info["copies"],
-    }
-    return [f"{count:,} {words}." for words, count in counts.items() if count]
+    shown = dict(info)
+    if info["recordings_without_label"] == info["recordings"]:
+        del shown["recordings_without_label"]
+    return [f"{shown[name]:,} {words}." for name, words in _NOTES.items() if shown.get(name)]
 
 
 def _spread(info: Mapping[str, Any]) -> str:
@@ -170,7 +168,7 @@ def _spread(info: Mapping[str, Any]) -> str:
 
 def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
     """The tables of `clocs prepare --dry-run`, from what `clocs.preview` returns."""
-    shown: list[RenderableType] = [_understood(facts), Text(), _examples(facts)]
+    shown: list[RenderableType] = [words_table("", facts, _UNDERSTOOD), _examples(facts)]
     if facts["problems"]:
         heads = ("reason", "recordings", "for example")
         rows = [
@@ -180,39 +178,6 @@ def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
         shown += [Text(), _grid("Problems", heads, rows, heads)]
     shown += [Text(f"Note: {notice}.") for notice in facts["notices"]]
     return Group(*shown, Text())
-
-
-def _understood(facts: Mapping[str, Any]) -> Table:
-    def counted(counts: Mapping[str, int]) -> str:
-        return first_of([f"{name} {count:,}" for name, count in counts.items()], _MAX_COUNTED)
-
-    read, every = facts["sampled"], facts["recordings"]
-    sample = "all were read" if read == every else f"{read:,} of them were read for what follows"
-    frame, unmatched = facts["frame"], facts["rows_without_recording"]
-    examples = ", ".join(facts["rows_without_recording_examples"])
-    rows = [
-        ("files", counted(facts["files"])),
-        ("recordings", f"{every:,}; {sample}"),
-        ("patients", f"{facts['patients']:,} with {_range(facts['recordings_per_patient'])} each"),
-        ("leads", counted(facts["leads"])),
-        ("rates", counted({f"{rate} Hz": n for rate, n in facts["rates"].items()})),
-        ("lengths", f"{_range(facts['seconds'])} s"),
-        ("unit", counted(facts["units"])),
-        ("labels", counted(facts["labels"]) or "none"),
-        ("unlabeled", f"{facts['unlabeled']:,} recordings"),
-        ("folds", counted(facts["folds"])),
-        ("frames", f"{frame['seconds']:g} s as {frame['samples']:,} samples"),
-        ("rows without file", f"{unmatched:,}, such as {examples}" if unmatched else ""),
-    ]
-    return _plain(row for row in rows if row[1])
-
-
-def _range(values: Mapping[str, float]) -> str:
-    if not values:
-        return "none"
-    if values["least"] == values["most"]:
-        return f"{values['least']:,.4g}"
-    return f"{values['least']:,.4g} to {values['most']:,.4g} (median {values['median']:,.4g})"
 
 
 def _examples(facts: Mapping[str, Any]) -> Table:

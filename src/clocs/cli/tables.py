@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     import polars as pl
 
-    from clocs.datasets.download import Publication
     from clocs.evaluation import Evaluation
     from clocs.experiments.demo import Demo
-    from clocs.patients.distances import DistanceReport
     from clocs.patients.retrieval import Retrieval
 
 
@@ -30,6 +27,42 @@ def facts_table(title: str, rows: Iterable[tuple[str, str | Text]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def words_table(title: str, facts: Mapping[str, Any], names: Sequence[str] = ()) -> Table:
+    """Facts in words, those of these names, or all; without those that are None or empty."""
+    rows = [
+        (name.replace("_", " "), said(facts[name], inside=False))
+        for name in names or facts
+        if facts.get(name) not in (None, "", [], (), {})
+    ]
+    return facts_table(title, rows)
+
+
+def said(value: Any, *, inside: bool = True) -> str:
+    """A value in words; facts `inside` of others in parentheses."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4g}"
+        case dict():
+            words = ", ".join(f"{k} {said(v)}" for k, v in value.items()).replace("_", " ")
+            return f"({words})" if inside else words
+        case list() | tuple():
+            return ", ".join(said(one, inside=inside) for one in value) or "none"
+        case _:
+            return "none" if value is None else str(value)
+
+
+CARD = (
+    *("method", "seed", "dataset", "leads", "frame", "frame_trained", "encoder", "weights"),
+    *("normalization", "training", "metrics", "split_seed", "trained_on", "recording_hashes"),
+    *("hashed_recordings", "clocs", "notice"),
+)
+INDEX = ("patient", "recording", "frame", "leads", "dim", "encoder")
 
 
 def grid(
@@ -73,30 +106,6 @@ def _range(pair: Sequence[float], between: str = " … ") -> str:
     return f"{pair[0]:.3f}{between}{pair[1]:.3f}"
 
 
-# Published datasets
-
-
-def publication_facts(one: Publication) -> dict[str, Any]:
-    """A publication for JSON."""
-    return asdict(one) | {"next": f"clocs download {one.name}"}
-
-
-def publication(one: Publication) -> Table:
-    """All that is known about a publication, and the commands that use it."""
-    size = f"about {one.size / 1e6:,.1f} MB" if one.size else "of unknown size"
-    facts = (
-        ("title", one.title),
-        ("published at", one.page),
-        ("version", one.version),
-        ("license", one.license or "none named by the publisher"),
-        ("download", size),
-        ("citation", one.citation),
-        ("next", f"clocs download {one.name}"),
-        ("", f"clocs prepare {one.name} data/{one.name} --out stores/{one.name}"),
-    )
-    return facts_table(one.name, facts)
-
-
 # Models
 
 
@@ -106,57 +115,6 @@ def models_table(models: Sequence[Mapping[str, Any]]) -> Table:
 
     left = [head for head in HEADS if head != "size"]
     return grid("Shipped models", HEADS, map(cells_of, models), left=left)
-
-
-def card_table(card: dict[str, Any]) -> Table:
-    """All facts of one checkpoint."""
-    from clocs.recording import Filters
-
-    frame, trained, encoder = card["frame"], card["frame_trained"], card["encoder"]
-    folds = [
-        f"{one['dataset']}: test {', '.join(one['folds']['test'])}, validation "
-        f"{', '.join(one['folds']['validation']) or 'by hash'}"
-        for one in card["trained_on"]
-        if one.get("folds")
-    ]
-    rows = {
-        "trained on": card["dataset"] or "nothing",
-        "leads": ", ".join(card["leads"]),
-        "frame to use": f"{frame['seconds']:g} s as {frame['samples']} samples",
-        "frame in training": f"{trained['seconds']:g} s as {trained['samples']} samples",
-        "encoder": f"{encoder['name']}, {encoder['embedding_dim']} dimensions, "
-        f"{card['weights']:,} weights",
-        "filters": str(Filters(**frame["filters"]) if "filters" in frame else Filters()),
-        "normalization": card["normalization"],
-        "training": _words(card["training"]),
-        "outcome": _words(card["metrics"]),
-        "patient split": "; ".join([f"seed {card['split_seed']}", *folds]),
-        "hashed recordings": f"{card['hashed_recordings']:,}"
-        if card["recording_hashes"]
-        else "left out",
-        "written by": f"clocs {card['clocs']}",
-        "notice": card["notice"],
-    }
-    return facts_table(f"{card['method']}, seed {card['seed']}", rows.items())
-
-
-def _words(facts: dict[str, Any]) -> str:
-    """Names and values in words; facts within facts in parentheses."""
-
-    def said(value: Any) -> str:
-        match value:
-            case bool():
-                return "yes" if value else "no"
-            case float():
-                return f"{value:.6g}"
-            case dict():
-                return f"({_words(value)})"
-            case list() | tuple():
-                return " and ".join(said(one) or "unchanged" for one in value) or "none"
-            case _:
-                return "none" if value is None else str(value)
-
-    return ", ".join(f"{name.replace('_', ' ')} {said(value)}" for name, value in facts.items())
 
 
 def cards_summary(cards: list[dict[str, Any]]) -> Table:
@@ -172,34 +130,18 @@ def cards_summary(cards: list[dict[str, Any]]) -> Table:
     return grid(title, heads, rows, left=("status",))
 
 
+SCORES = (
+    *("auc", "ci95", "ap", "f1", "accuracy", "calibration", "abstention", "by_sex", "by_age"),
+    *("recordings", "patients", "left_out_copies"),
+)
+
+
 def scores_tables(card: Mapping[str, Any], scores: dict[str, Any]) -> RenderableType:
-    """All scores of a classifier on test patients."""
-    rows: list[tuple[str, str | Text]] = [
-        ("AUC per recording, macro", Text(_number(scores["auc"]), "bold"))
-    ]
-    if scores["ci95"] is not None:
-        rows.append(("  95 % interval (patients)", _range(scores["ci95"])))
-    rows += [
-        ("average precision", _number(scores["ap"])),
-        ("F1, thresholds from validation", _number(scores["f1"])),
-        ("accuracy", _number(scores["accuracy"])),
-    ]
-    before, after = (scores["calibration"][when] for when in ("before", "after"))
-    for name, words in (("ece", "calibration error"), ("brier", "Brier score"), ("nll", "NLL")):
-        rows.append((words, f"{_number(after[name])} ({_number(before[name])} before calibration)"))
-    if (rest := scores["abstention"]) is not None:
-        words = f"{100 * rest['coverage']:.1f} % of recordings"
-        rows.append(("within the limits", f"{words}, AUC {_number(rest.get('auc'))}"))
-    for name, group in (scores["by_sex"] | scores["by_age"]).items():
-        words = f"AUC {_number(group['auc'])}, {group['patients']:,} patients"
-        rows.append((f"  {name}", words))
-    patients = f"{scores['recordings']:,} recordings of {scores['patients']:,} patients"
-    rows.append(("test", patients))
-    if copies := scores["left_out_copies"]:
-        rows.append(("left out", f"{copies:,} recordings that are copies of training recordings"))
+    """All scores of a classifier on test patients; AUC, AP and F1 are means over classes."""
     members = f", {len(card['encoders'])} members" if len(card["encoders"]) > 1 else ""
-    title = f"{card['name']} ({card['protocol']}{members}) on {scores['dataset']}"
-    return Group(facts_table(title, rows), _per_class(card, scores), _confusion(card, scores))
+    title = f"{card['name']} ({card['protocol']}{members}) on {scores['dataset']}, per recording"
+    overall = words_table(title, scores, SCORES)
+    return Group(overall, _per_class(card, scores), _confusion(card, scores))
 
 
 def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
@@ -437,48 +379,6 @@ def neighbors_table(rows: pl.DataFrame, title: str) -> Table:
     return grid(title, rows.columns, shown, left=[c for c in rows.columns if c not in numbers])
 
 
-def index_table(facts: Mapping[str, Any]) -> Table:
-    """The contents of an index, as `index_facts` gives them."""
-    rows = []
-    for level in ("patient", "recording"):
-        own = facts[level]
-        replaced = f", {own['replaced']:,} replaced" if own["replaced"] else ""
-        rows.append((f"{level}s", f"{own['vectors']:,}, {own['kind']}{replaced}"))
-        rows += [(f"  {name}", f"{count:,}") for name, count in own["datasets"].items()]
-    rows += [
-        ("frame", "unknown" if facts["frame"] is None else f"{facts['frame']:g} s"),
-        ("leads", ", ".join(facts["leads"] or ["unknown"])),
-        ("dimensions", str(facts["dim"])),
-        ("encoder", facts["encoder"][:12]),
-    ]
-    return facts_table(f"Index {facts['index']}", rows)
-
-
-def distances_table(report: DistanceReport) -> Table:
-    """Distances within and between patients."""
-    facts = report.json()
-    rows: list[tuple[str, str | Text]] = []
-    for kind in ("intra", "inter"):
-        sampled = facts[f"{kind}_sampled"]
-        pairs = f"{facts[f'{kind}_pairs']:,} pairs" + (f", {sampled:,} sampled" if sampled else "")
-        both = plus_minus(facts[f"{kind}_mean"], facts[f"{kind}_std"])
-        rows.append((f"{kind}-patient", f"{both} ({pairs})"))
-    rows += [
-        ("separability (AUC)", Text(f"{facts['separability']:.3f}", "bold")),
-        ("overlap", f"{facts['overlap']:.3f}"),
-        ("patients", f"{report.patients:,} (split: {report.split})"),
-    ]
-    if report.one_recording_each:
-        rows.append(("", "one recording each: intra-patient is within a recording"))
-    if report.patients_seen:
-        rows.append(("", Text(f"{report.patients_seen:,} were seen in training", "yellow")))
-    leads = ", ".join(report.leads)
-    rows.append(("frames", f"{report.frame:g} s, compared lead by lead: {leads}"))
-    if report.zero_vectors:
-        rows.append(("zero vectors", f"{report.zero_vectors:,} frames × leads"))
-    return facts_table(f"{report.method} on {report.store}, {facts['metric']} distance", rows)
-
-
 def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     """One row per pre-training, mean ± standard deviation over its seeds; chance below."""
     first = scores[0]
@@ -495,16 +395,22 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     if first.diagnosis is not None:
         title = f"P@10, diagnosis ({first.frame.seconds:g} s)"
         shown.append((title, "diagnosis", "precision", f"{first.diagnosis.base_rate:.3f}"))
+    names = distinct([f"{one.method}, E = {one.embedding_dim}" for one, *_ in runs.values()])
+    rows = [
+        (name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
+        for name, seeds in zip(names, runs.values(), strict=True)
+    ]
+    seeds = sorted({one.seed for one in scores})
+    notes = [f"mean ± sd over seeds {', '.join(map(str, seeds))}"] if len(seeds) > 1 else []
+    notes.append(f"leads {', '.join(first.leads)}")
+    if first.one_recording_each:
+        notes.append("every patient has one recording: a match is the other half of the same one")
+    if first.patients_seen:
+        notes.append(f"{first.patients_seen:,} patients seen in training left out")
     title = f"Retrieval on {first.store}, {first.patients:,} unseen patients ({first.split})"
-    table = Table(title=title, caption=_caption(scores))
-    table.add_column("encoder", overflow="fold")
-    for title, *_ in shown:
-        table.add_column(title, justify="right")
-    for name, seeds in zip(_run_names(list(runs.values())), runs.values(), strict=True):
-        table.add_row(name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
-    table.add_section()
-    table.add_row("chance", *(chance for *_, chance in shown))
-    return table
+    rows.append(("chance", *(chance for *_, chance in shown)))
+    heads = ("encoder", *(title for title, *_ in shown))
+    return grid(title, heads, rows, left=heads, caption="; ".join(notes))
 
 
 def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str:
@@ -513,33 +419,3 @@ def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str:
         return "–"
     values = [getattr(one, field) for one in found]
     return plus_minus(mean(values), stdev(values) if len(values) > 1 else None)
-
-
-def _run_names(runs: Sequence[Sequence[Retrieval]]) -> list[str]:
-    """Methods, with what distinguishes them where two runs are of one method."""
-    methods = [seeds[0].method for seeds in runs]
-    names = []
-    for one, *_ in runs:
-        facts = ", ".join(w for w in (one.pretrain, f"E = {one.embedding_dim}", one.trained) if w)
-        names.append(one.method if methods.count(one.method) == 1 else f"{one.method} ({facts})")
-    return distinct(names)
-
-
-def _caption(scores: Sequence[Retrieval]) -> str:
-    first, seeds = scores[0], sorted({one.seed for one in scores})
-    notes = [f"mean ± sd over seeds {', '.join(map(str, seeds))}"] if len(seeds) > 1 else []
-    notes.append(f"leads {', '.join(first.leads)}")
-    if first.one_recording_each:
-        notes.append("every patient has one recording: a match is the other half of the same one")
-    trained: dict[float, list[str]] = {}
-    for one in scores:
-        methods = trained.setdefault(one.frame_trained.seconds, [])
-        methods += [one.method] if one.method not in methods else []
-    if len(trained) > 1:
-        lengths = (f"{seconds:g} s ({', '.join(trained[seconds])})" for seconds in sorted(trained))
-        notes.append(f"trained on frames of {' and '.join(lengths)}")
-    if first.patients_seen:
-        notes.append(f"{first.patients_seen:,} patients seen by an encoder left out")
-    if first.copies:
-        notes.append(f"{first.copies:,} duplicate recordings left out")
-    return "; ".join(notes)
