@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import clocs
-from clocs.datasets.base import DatasetDefaults, Entry, Listing
+from clocs.datasets.base import Dataset, Entry, Listing
 from clocs.datasets.synthetic import GAIN, RHYTHMS, draw_patient, simulate, stream
 
 RATE, SAMPLES, LEAD = 100.0, 1000, 1  # Hz, of a recording; the place of II among the twelve
@@ -44,7 +44,7 @@ RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
-class Drawn(DatasetDefaults):
+class Drawn(Dataset):
     """Recordings drawn from (patients, samples) simulated ones of 20 s."""
 
     recordings: int

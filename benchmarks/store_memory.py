@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import clocs
-from clocs.datasets.base import DatasetDefaults, Entry, Listing
+from clocs.datasets.base import Dataset, Entry, Listing
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 SHARDS = 8
@@ -31,7 +31,7 @@ STEPS = ("list", "open whole", "open in shards", "plan frames")
 
 
 @dataclass(frozen=True)
-class Short(DatasetDefaults):
+class Short(Dataset):
     """Recordings of 50 samples each, two of a patient."""
 
     name = "short"

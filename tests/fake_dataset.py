@@ -12,24 +12,26 @@ from typing import Literal
 
 import numpy as np
 
-from clocs.datasets.base import Entry, Listing, Quarantined
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import UnusableError
 from clocs.recording import Episode, FrameSpec, Recording
 
+FRAME, SEGMENT = FrameSpec(10.0), FrameSpec(5.0)
+
 
 @dataclass
-class FakeDataset:
+class FakeDataset(Dataset):
     count: int = 50
     samples: int = 5000
     lead_names: tuple[str, ...] = ("II", "V2", "aVL", "aVR")
     per_patient: int = 2
     fingerprint: str = "one"
-    settings: Mapping[str, str] = field(default_factory=lambda: {"version": "1"})
+    version: str = "1"
     name: str = "fake"
     labels: tuple[str, ...] = ("A", "B")
     multilabel: bool = False
-    frame: FrameSpec = field(default_factory=lambda: FrameSpec(10.0))
-    segment_frame: FrameSpec = field(default_factory=lambda: FrameSpec(5.0))
+    frame: FrameSpec = FRAME
+    segment_frame: FrameSpec = SEGMENT
     resample: Literal["recording", "frame"] = "recording"
     batch_size: int = 256
     skip_flat: bool = False
@@ -40,8 +42,9 @@ class FakeDataset:
     halt: int | None = None  # this one and later ones are never read to their end
     notices: tuple[str, ...] = ()
 
-    def with_inferred_schema(self, table: object) -> FakeDataset:
-        return self
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {"version": self.version}
 
     def list(self) -> Listing:
         return Listing(

@@ -516,7 +516,7 @@ def test_a_damaged_note_about_a_partial_file_starts_it_over(
     with pytest.raises(SourceError):
         get_zip(web, tmp_path)
     for note in (tmp_path / PARTIAL).glob("*.json"):
-        note.write_text('{"validator": [], "length": "x"}')
+        note.write_bytes(b"\xff\x00")
     get_zip(web, tmp_path)
     assert (tmp_path / ARCHIVE).read_bytes() == archive
 

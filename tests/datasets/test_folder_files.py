@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -15,17 +14,14 @@ from clocs.datasets.base import Entry, open_dataset, options_of
 from clocs.datasets.folder import Folder, infer_schema
 from clocs.datasets.folder_files import (
     FolderOptions,
-    Stretch,
-    capped,
-    entry_of,
+    episodes_within,
     hours_of,
     is_somebody,
     patient_rule,
-    stretch_of,
 )
 from clocs.errors import SettingError
 from clocs.formats.source import open_source
-from clocs.recording import Episode, Gap, Recording
+from clocs.recording import Episode
 from own_files import record, several
 
 
@@ -114,60 +110,22 @@ def test_every_option_is_explained_in_the_docs() -> None:
     assert not missing
 
 
-def hours(seconds: float, name: str = "x", patient: str = "p") -> list[Stretch]:
-    return list(hours_of(Entry(name, "", f"{name}.edf"), seconds, patient, cut=True))
-
-
-def total(stretches: list[Stretch]) -> float:
-    return sum(one.seconds for one in stretches)
-
-
 def test_a_long_recording_is_cut_into_hours_that_keep_its_patient() -> None:
-    cut = [entry_of(one, 9000.0) for one in hours(9000.0)]
+    cut = list(hours_of(Entry("x", "p", "x.edf"), 9000.0))
     assert [one.id for one in cut] == ["x@00:00:00", "x@01:00:00", "x@02:00:00"]
     assert {one.patient for one in cut} == {"p"}
     assert cut[2].info == {"start": "7200.0", "stop": "9000.0", "of": "x"}
 
 
-def test_an_hour_is_not_cut_nor_is_what_cannot_be() -> None:
-    assert [entry_of(one, 3600.0).id for one in hours(3600.0)] == ["x"]
-    whole = list(hours_of(Entry("x", "", "x"), 9000.0, "p", cut=False))
-    assert [entry_of(one, 9000.0) for one in whole] == [Entry("x", "p", "x")]
-
-
-def test_a_cap_takes_of_every_hour_alike() -> None:
-    kept = capped(hours(24 * 3600.0), 60)
-    assert [one.start for one in kept] == [3600.0 * hour for hour in range(24)]
-    assert total(kept) == pytest.approx(3600)
-    short = capped(hours(24 * 3600.0), 5)
-    assert [one.start / 3600 for one in short] == [0, 6, 12, 17, 23]
-    assert total(short) == pytest.approx(300)
-
-
-def test_a_patient_below_the_cap_keeps_everything() -> None:
-    many = [*hours(1800.0, "a", "p"), *hours(7200.0, "b", "q")]
-    kept = capped(many, 40)
-    assert [(one.entry.id, one.seconds) for one in kept] == [("a", 1800), ("b", 1200), ("b", 1200)]
-
-
-def test_of_a_recording_of_unknown_length_the_first_minutes_are_kept() -> None:
-    unknown = Stretch(Entry("x", "", "x"), 0.0, None, "p")
-    assert capped([unknown], 2)[0].stop == 120
+def test_an_hour_is_not_cut_nor_is_what_has_no_known_end() -> None:
+    for seconds in (3600.0, None):
+        assert list(hours_of(Entry("x", "p", "x"), seconds)) == [Entry("x", "p", "x")]
 
 
 def test_what_lies_in_a_stretch_is_counted_from_its_start() -> None:
-    recording = Recording(
-        id="x", patient="p", leads=("I", "II"), rate=100.0,
-        digital=np.arange(2000, dtype=np.int16).reshape(2, 1000),
-        gain=np.ones(2), baseline=np.zeros(2, np.int32),
-        episodes=(Episode(0, 300, "SR"), Episode(300, 900, "AF"), Episode(900, 1000, "SR")),
-        gaps=(Gap(100, 250, "I"), Gap(700, 720, "II")),
-    )  # fmt: skip
-    cut = stretch_of(recording, 2.0, 6.0)
-    assert cut.digital.tolist() == recording.digital[:, 200:600].tolist()
-    assert cut.episodes == (Episode(0, 100, "SR"), Episode(100, 400, "AF"))
-    assert cut.gaps == (Gap(0, 50, "I"),)
-    assert stretch_of(recording, 0.0, 10.0) is recording
+    episodes = (Episode(0, 300, "SR"), Episode(300, 900, "AF"), Episode(900, 1000, "SR"))
+    within = (Episode(0, 100, "SR"), Episode(100, 400, "AF"))
+    assert episodes_within(episodes, 200, 600) == within
 
 
 def test_notices_that_are_cut_say_how_much_is_left_out() -> None:

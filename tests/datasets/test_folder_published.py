@@ -42,12 +42,8 @@ def half_hour(folder: Path, name: str, *, seconds: int = 25) -> None:
 @pytest.fixture
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of ten seconds, so that small files are long."""
-    import clocs.datasets.folder_files as files
-    import clocs.datasets.folder_files as stretches
-
-    monkeypatch.setattr(files, "_SMALL", 0)
-    monkeypatch.setattr(stretches, "HOUR", 10.0)
-    monkeypatch.setattr(stretches, "_SHORTEST_KEPT", 1.0)
+    monkeypatch.setattr("clocs.datasets.folder_files._SMALL", 0)
+    monkeypatch.setattr("clocs.datasets.folder_files.HOUR", 10.0)
 
 
 def test_mit_bih_as_a_folder_has_rhythms_over_time(tmp_path: Path) -> None:
@@ -81,17 +77,6 @@ def test_a_long_record_is_cut_into_hours_with_their_episodes(tmp_path: Path) -> 
         (720, 3600, "AFIB"),
     ]
     assert (parts[1].extra["part_of"], parts[1].extra["from_second"]) == ("100", "10.0")
-
-
-@pytest.mark.usefixtures("short_hours")
-def test_a_cap_keeps_minutes_of_each_patient(tmp_path: Path) -> None:
-    for name in ("long", "short"):
-        record(tmp_path / "data", name, seconds=25 if name == "long" else 4)
-    store = prepared(tmp_path / "data", cap_minutes=0.1)
-    seconds = {one.id: one.seconds for one in store.iter_recordings()}
-    assert seconds == pytest.approx(
-        {"long@00:00:00": 2.4, "long@00:00:10": 2.4, "long@00:00:20": 1.2, "short": 4.0}
-    )
 
 
 def test_ptb_xl_as_a_folder_has_its_table_s_labels_and_folds(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import clocs
 from clocs.datasets.base import open_dataset
 from clocs.datasets.mitbih import BEATS, DS1, DS2, PACED, RHYTHMS, VALIDATION
 from clocs.errors import SourceError, UnusableError
-from clocs.formats import wfdb
+from clocs.formats.wfdb import BEATS as SYMBOLS
 from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS
 from clocs.recording import Episode
@@ -116,7 +116,7 @@ def test_the_parts_are_de_chazal_s_and_no_patient_is_in_two(tmp_path: Path) -> N
 def test_every_symbol_of_a_beat_is_in_one_class() -> None:
     symbols = "".join(BEATS.values())
     assert len(symbols) == len(set(symbols))
-    assert set(symbols) == wfdb.BEATS - {"!"}  # waves of flutter are no beats of AAMI
+    assert set(symbols) == SYMBOLS - {"!"}  # waves of flutter are no beats of AAMI
 
 
 def test_the_zip_gives_the_same_as_its_folder(tmp_path: Path) -> None:

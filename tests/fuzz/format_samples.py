@@ -258,18 +258,6 @@ def xlsx_labels() -> list[Files]:
     return found
 
 
-def options_files() -> list[Files]:
-    """`clocs.toml` with every kind of option and every rule for patients."""
-    rules = ("header", "folder:-1", "file", "column:patient", "pattern:P([0-9]+)/")
-    common = (
-        'labels = "t.csv"\ncodes = "codes.csv"\nlabel_columns = ["LVEF<40", "label"]\n'
-        'columns = {age = "age", date = "date"}\nsplit_column = "fold"\nrate = 500.0\n'
-        'unit = "mV"\nlead_names = {I = "II"}\nframe_seconds = 2.5\ncap_minutes = 2\n'
-        'dataset = "ward-7"\nclasses = "AF,SR"\n'
-    )
-    return [{"clocs.toml": f'patient = "{rule}"\n{common}'.encode()} for rule in rules]
-
-
 def _write_spreadsheet(table: Any, held: io.BytesIO) -> None:
     from openpyxl import Workbook
 

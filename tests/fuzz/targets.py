@@ -369,7 +369,6 @@ _ALL = (
     Target("label-tables", format_samples.labeled_folders, _prepared, limited=True),
     Target("label-csv", format_samples.csv_labels, _listed, limited=True),
     Target("label-xlsx", format_samples.xlsx_labels, _listed, limited=True),
-    Target("options", format_samples.options_files, _listed, limited=True),
     Target("upload", samples.uploads, _upload, limited=True),
     Target("service-body", samples.service_bodies, _service_body, limited=True),
     Target("store", samples.stores, _store, checked=True),

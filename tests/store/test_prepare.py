@@ -126,7 +126,7 @@ def test_a_complete_store_is_returned_without_reading_again(tmp_path: Path) -> N
     ("other", "what"),
     [
         (FakeDataset(fingerprint="two"), "source"),
-        (FakeDataset(settings={"version": "2"}), "settings"),
+        (FakeDataset(version="2"), "settings"),
         (FakeDataset(name="other"), "dataset"),
     ],
 )

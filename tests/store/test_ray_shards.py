@@ -25,8 +25,9 @@ from clocs.formats.source import open_source
 from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.journal import roughly_done
+from clocs.store.manifest import shard_of
 from clocs.store.prepare import prepare, prepare_dataset
-from clocs.store.shards import files_of_shards, shard_of
+from clocs.store.shards import files_of_shards
 from clocs.store.store import Store
 from fake_dataset import FakeDataset
 from ray_nodes import start_head

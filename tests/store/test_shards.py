@@ -13,8 +13,8 @@ from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.recording import Recording
 from clocs.store import chunks
+from clocs.store.manifest import shard_of
 from clocs.store.prepare import prepare_dataset
-from clocs.store.shards import shard_of
 from clocs.store.store import Store, expect_different_stores, open_store
 from fake_dataset import FakeDataset
 

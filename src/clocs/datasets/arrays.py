@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.datasets.base import DatasetDefaults, Entry, Listing, parse_sex
+from clocs.datasets.base import Dataset, Entry, Listing, parse_sex
 from clocs.errors import SettingError
 from clocs.recording import (
     UNITS_PER_MV,
@@ -29,7 +29,7 @@ _NUMBERS = "iuf"  # kinds of numpy types
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays(DatasetDefaults):
+class Arrays(Dataset):
     """Recordings in memory; `check_arrays` makes one of what users give.
 
     Attributes:
@@ -55,17 +55,13 @@ class Arrays(DatasetDefaults):
     leads: tuple[str, ...]
     unit: str
     facts: tuple[Mapping[str, Any], ...]
-    frame: FrameSpec  # type: ignore[misc]
-    name: str = "arrays"  # type: ignore[misc]
+    frame: FrameSpec
+    name: str = "arrays"
     labels: tuple[str, ...] = ()
-    multilabel: bool = False  # type: ignore[misc]
+    multilabel: bool = False
     fingerprint: str = ""
 
     skip_flat = True
-
-    @property
-    def segment_frame(self) -> FrameSpec:  # type: ignore[override]
-        return self.frame
 
     @property
     def settings(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from clocs.errors import SettingError, SourceError, UnusableError, first_of
 from clocs.formats.source import Source, open_source, stem
@@ -111,55 +111,6 @@ class Listing:
     patients_by_reading: bool = False
 
 
-class Dataset(Protocol):
-    """What preparing needs of a dataset; see docs/extending.md."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Class names, in the order of the paper."""
-        ...
-
-    @property
-    def multilabel(self) -> bool: ...
-    @property
-    def frame(self) -> FrameSpec:
-        """The frame of evaluation and of one-frame views."""
-        ...
-
-    @property
-    def segment_frame(self) -> FrameSpec:
-        """The frame of views that are consecutive segments (CMSC, CMSMLC)."""
-        ...
-
-    @property
-    def resample(self) -> Literal["recording", "frame"]:
-        """Whether a whole recording is resampled to the frame's rate, or frame by frame."""
-        ...
-
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """Options that change what is read (a label version, a seed), for the manifest."""
-        ...
-
-    def list(self) -> Listing: ...
-    def read(self, entry: Entry) -> Recording:
-        """Read one entry, fully checked; raises UnusableError. Thread-safe."""
-        ...
-
-    def with_inferred_schema(self, table: pl.DataFrame) -> Dataset:
-        """The dataset once all is read: its labels and frames may follow from a store's table."""
-        ...
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What the user should know once all is read, one sentence each."""
-        ...
-
-
 def option(default: Any, text: str, **limits: Any) -> Any:
     """A field of a dataset that users choose: a keyword, and an option on the command line.
 
@@ -179,40 +130,61 @@ def options_of(dataset: type) -> tuple[Option, ...]:
     )
 
 
-class DatasetDefaults:
-    """The constants of a dataset, with values that most datasets share."""
+class Dataset:
+    """What preparing needs of a dataset, with values that most share; see docs/extending.md.
 
-    name: ClassVar[str]
-    frame: ClassVar[FrameSpec]
-    segment_frame: ClassVar[FrameSpec]
-    multilabel: ClassVar[bool] = False
-    resample: ClassVar[Literal["recording", "frame"]] = "recording"
-    batch_size: ClassVar[int] = 256
-    notices: ClassVar[tuple[str, ...]] = ()
-    # Both may be left out, as False. Whether frames that are flat in a lead are skipped, and
-    # whether those outside of all labeled episodes are kept, without a label.
-    skip_flat: ClassVar[bool] = False
-    keep_unlabeled: ClassVar[bool] = False
+    Attributes:
+        name: In stores.
+        labels: Class names, in the order of the paper: a constant, or a property where options
+            choose among sets of them.
+        multilabel: Whether a recording may have several.
+        frame: Of evaluation and of one-frame views.
+        segment_frame: Of views that are consecutive segments (CMSC, CMSMLC); `frame` by default.
+        resample: Whether a whole recording is resampled to the frame's rate, or frame by frame.
+        batch_size: As in the paper.
+        notices: What the user should know once all is read, one sentence each.
+        skip_flat: Whether frames that are flat in a lead are skipped.
+        keep_unlabeled: Whether frames outside of all labeled episodes are kept, without a label.
+        settings: Options that change what is read (a label version, a seed), for the manifest.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    multilabel: bool = False
+    frame: FrameSpec
+    resample: Literal["recording", "frame"] = "recording"
+    batch_size: int = 256
+    notices: tuple[str, ...] = ()
+    skip_flat: bool = False
+    keep_unlabeled: bool = False
 
     def __post_init__(self) -> None:
         for one in options_of(type(self)):
             one.checked(getattr(self, one.name))
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Class names: a constant, or a property where options choose among sets of them."""
-        raise NotImplementedError
+    def segment_frame(self) -> FrameSpec:
+        return self.frame
 
     @property
     def settings(self) -> Mapping[str, str]:
         return {one.name: str(getattr(self, one.name)) for one in options_of(type(self))}
 
+    def list(self) -> Listing:
+        """Every recording, before any is read."""
+        raise NotImplementedError
+
+    def read(self, entry: Entry) -> Recording:
+        """Read one entry, fully checked; raises UnusableError. Thread-safe."""
+        raise NotImplementedError
+
     def with_inferred_schema(self, table: pl.DataFrame) -> Self:
+        """The dataset once all is read: its labels and frames may follow from a store's table."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedDataset(DatasetDefaults):
+class PublishedDataset(Dataset):
     """A dataset whose files are in a source."""
 
     source: Source

@@ -33,7 +33,6 @@ class Cardiology(PublishedDataset):
         *("TRIGEMINY", "VT", "WENCKEBACH"),
     )
     frame = FrameSpec(1.28, 2500)
-    segment_frame = FrameSpec(1.28, 2500)
     resample = "frame"
     batch_size = 16
 

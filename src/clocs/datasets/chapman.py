@@ -153,11 +153,10 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
 
 
 def _recognize(source: Source) -> bool:
-    headers = base.first_headers(source)
-    if any("Rhythm" in one.fields() or one.name.startswith("MUSE_") for one in headers):
-        return True
-    tables = base.with_suffix(source, ".csv")
-    return any(stem(name).startswith("MUSE_") for name in tables)
+    names = base.with_suffix(source, (".hea", ".csv"))
+    return any(stem(name).startswith("MUSE_") for name in names) or any(
+        "Rhythm" in header.fields() for header in base.first_headers(source)
+    )
 
 
 CHAPMAN = DatasetRow("chapman", Chapman, _recognize)

@@ -7,14 +7,12 @@ What the web needs is imported with the first request: every dataset's module is
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import struct
 import tempfile
 import threading
-import time
 import tomllib
 import zipfile
 import zlib
@@ -177,7 +175,8 @@ def plan_download(
             f"there is no published dataset {name!r}; use one of {', '.join(PUBLICATIONS)}"
         )
     if url is not None:
-        _check_address(url)
+        if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", url):
+            raise SettingError(f"`url` is {url!r:.200}; it must begin with https:// or http://")
         url = url.rstrip("/") + "/"
     if publication.archives and not only:
         archives = tuple(
@@ -406,88 +405,74 @@ class _Transfer:
         from urllib.error import HTTPError
         from urllib.request import Request
 
-        held, (validator, length) = self._held(), self._noted()
+        held, validator = self._held(), self._validator()
         if held and not (validator or self.file.sha256):
-            self._drop()  # no way to tell whether the rest would be of the same file
-            held = 0
-        if held and length == held:
-            return  # all of it is here, but not verified yet
+            held = 0  # no way to tell whether the rest would be of the same file
         headers = {"User-Agent": f"clocs/{__version__}", "Accept-Encoding": "identity"}
         if held:
-            headers["Range"] = f"bytes={held}-"
-            if validator:
-                headers["If-Range"] = validator
+            headers |= {"Range": f"bytes={held}-"} | ({"If-Range": validator} if validator else {})
         try:
             request = Request(self.file.url, headers=headers)
             with _opener().open(request, timeout=TIMEOUT_S) as response:
-                self._append(response, held, length)
+                self._append(response, held)
         except HTTPError as error:
-            self._explain(error, held)
+            if error.code == 416 and held:  # there is nothing from here on: another, shorter file?
+                self._drop()
+            if error.code not in (*_RETRY, 416):
+                raise SourceError(
+                    f"{self.file.url} cannot be downloaded: the server answers {error.code} "
+                    f"({error.reason}); look at the dataset's page, or give another address as "
+                    "`url`"
+                ) from None
+            after = error.headers.get("Retry-After", "").strip()
+            seconds = float(after) if after.isdecimal() else 0.0  # a date is not waited for
+            raise _RetryError(f"the server answers {error.code}", seconds) from None
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise _RetryError(str(reason) or type(error).__name__) from None
 
-    def _noted(self) -> tuple[str, int | None]:
-        """What tells whether the server's file is still the same, and its length."""
+    def _validator(self) -> str:
+        """What tells whether the server's file is still the one of which a part is held."""
         try:
-            validator, length = json.loads(self._note.read_text("utf-8"))
-        except (OSError, ValueError, TypeError):
-            return "", None
-        sound = isinstance(validator, str) and isinstance(length, int | None)
-        return (validator, length) if sound else ("", None)
+            noted = self._note.read_text("utf-8")
+        except (OSError, ValueError):
+            return ""
+        return noted if noted.isprintable() else ""
 
-    def _explain(self, error: Any, held: int) -> None:
-        """Raise what a status other than success means."""
-        if error.code == 416 and held:  # there is nothing from here on: another, shorter file?
-            self._drop()
-            raise _RetryError("the file has become shorter")
-        if error.code in _RETRY:
-            after = _seconds(error.headers.get("Retry-After", ""))
-            raise _RetryError(f"the server answers {error.code}", after)
-        raise SourceError(
-            f"{self.file.url} cannot be downloaded: the server answers {error.code} "
-            f"({error.reason}); look at the dataset's page, or give another address as `url`"
-        ) from None
-
-    def _append(self, response: Any, held: int, known: int | None) -> None:
+    def _append(self, response: Any, held: int) -> None:
         """Append what a successful response brings."""
         headers, length = response.headers, response.length
         if response.status == 206:
-            start, total = _range(headers.get("Content-Range", ""))
-            if start != held or (known is not None and total != known):
+            part = re.fullmatch(rf"bytes {held}-\d+/(\d+)", headers.get("Content-Range", ""))
+            if part is None:
                 self._drop()
                 raise _RetryError("the server sent another part than was asked for")
-            length = total
+            length = int(part[1])
         else:  # all of it: the server knows no ranges, or the file has changed
             self._drop()
             held = 0
             tag = str(headers.get("ETag", ""))
-            validator = tag if tag.startswith('"') else str(headers.get("Last-Modified", ""))
             with writing(self._note):
-                self._note.write_text(json.dumps([validator, length]), "utf-8")
+                strong = tag.startswith('"')
+                self._note.write_text(tag if strong else headers.get("Last-Modified", ""), "utf-8")
         self._expect(held if length is None else length, held)
         with writing(self.path), self._data.open("ab") as file:
             while block := self._block(response):
                 file.write(block)
                 held += len(block)
                 self.received(len(block))
-                if length is None:
-                    self._expect(held, held)
-                elif held > length:
-                    break
+                self._expect(held, held)
         if length is not None and held != length:
             if held > length:
                 self._drop()
             raise _RetryError(f"{held:,} of {length:,} bytes came")
 
     def _block(self, response: Any) -> bytes:
-        from http.client import HTTPException
-
         if self.stop.is_set():
             raise SourceError(f"the download of {self.file.url} was stopped")
         try:
             block: bytes = response.read(_BLOCK)
-        except (OSError, HTTPException) as error:
+        except Exception as error:  # of the connection, also inside a writing file
             raise _RetryError(str(error) or type(error).__name__) from None
         return block
 
@@ -529,17 +514,6 @@ def check_redirection(before: str, after: str) -> None:
         )
 
 
-def _check_address(url: str) -> None:
-    """Refuse what is no address of a web server."""
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        known = False
-    if not known or any(ord(character) < 33 for character in url):
-        raise SettingError(f"`url` is {url!r:.200}; it must begin with https:// or http://")
-
-
 def _check_space(folder: Path, size: int) -> None:
     """Refuse to write more than the disk has room for."""
     free = shutil.disk_usage(folder).free - _SPARE
@@ -568,20 +542,3 @@ def zip_problem(path: Path) -> str:
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, struct.error):
         return "it is no whole zip"
     return ""
-
-
-def _range(text: str) -> tuple[int | None, int | None]:
-    """Start and total of 'bytes 100-199/200'; None where it says something else."""
-    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", text.strip(), re.ASCII)
-    return (int(match[1]), int(match[2])) if match else (None, None)
-
-
-def _seconds(retry_after: str) -> float:
-    """'120' or a date -> seconds from now; 0 where it is neither."""
-    from email.utils import parsedate_to_datetime
-
-    with suppress(ValueError, TypeError, OverflowError):
-        if retry_after.strip().isdecimal():
-            return float(retry_after)
-        return max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
-    return 0.0

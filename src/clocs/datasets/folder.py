@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from clocs.datasets import base, folder_files
-from clocs.datasets.base import DatasetRow, Entry, Listing
+from clocs.datasets.base import Dataset, DatasetRow, Entry, Listing
 from clocs.datasets.folder_files import FolderOptions, FoundRecording, PatientRule, patient_rule
 from clocs.datasets.label_names import LABELS
 from clocs.datasets.label_table import FolderTables
@@ -42,7 +42,7 @@ _MAX_NAMED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Folder:
+class Folder(Dataset):
     """Recordings in a source; see docs/own-ecgs.md.
 
     Attributes:
@@ -63,18 +63,12 @@ class Folder:
     notices: tuple[str, ...] = ()
     pseudonyms: Pseudonyms = field(default_factory=Pseudonyms)
 
-    resample: Literal["recording"] = "recording"
-    batch_size: int = 256
-    skip_flat: bool = True
-    keep_unlabeled: bool = True
+    skip_flat = True
+    keep_unlabeled = True
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         return self.options.dataset or "folder"
-
-    @property
-    def segment_frame(self) -> FrameSpec:
-        return self.frame
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -90,14 +84,9 @@ class Folder:
         return options_of(rate=own.rate, unit=own.unit, lead_names=own.lead_names)
 
     def list(self) -> Listing:
-        own, tables = self.options, FolderTables(self.source, self.options)
-        caps = own.cap_minutes is not None
-        files = folder_files.find_files(
-            self.source,
-            besides={OPTIONS_FILE, *tables.inside},
-            options=self._read_options,
-            durations=caps,
-        )
+        tables = FolderTables(self.source, self.options)
+        besides = {OPTIONS_FILE, *tables.inside}
+        files = folder_files.find_files(self.source, besides=besides, options=self._read_options)
         if not files.recordings and not files.lost:
             raise SourceError(
                 f"{self.source.path} holds no recordings; {base.count_files(self.source)} found, "
@@ -109,8 +98,7 @@ class Folder:
             in_paths = list(self._rule.from_paths([entry.path for entry in entries]))
         pairs = zip(files.recordings, in_paths, strict=True)
         labeled = tables.match(entries, [self._patient(*one, "") for one in pairs], self._rule)
-        stretches: list[folder_files.Stretch] = []
-        seconds: dict[str, float | None] = {}
+        hours: list[Entry] = []
         nameless: list[str] = []
         for number, found in enumerate(files.recordings):
             whole, row = found.entry, labeled.info.get(number, {})
@@ -119,7 +107,7 @@ class Folder:
                 patient = self._header_patient(patient)
             entry = Entry(
                 whole.id,
-                "",
+                patient or whole.id,
                 whole.path,
                 {**whole.info, **row, **({"patient": patient} if patient else {})},
                 labels=tuple(json.loads(row["labels"])) if "labels" in row else None,
@@ -128,16 +116,9 @@ class Folder:
             )
             if not patient and self._rule.required and not self._rule.from_header:
                 nameless.append(entry.path)
-            seconds[entry.id] = found.seconds
-            cut = found.can_be_cut or caps
-            stretches += folder_files.hours_of(entry, found.seconds, patient or entry.id, cut=cut)
-        if own.cap_minutes is not None:
-            stretches = folder_files.capped(stretches, own.cap_minutes)
-        made = base.complete_listing(
-            (folder_files.entry_of(one, seconds[one.entry.id]) for one in stretches),
-            files.lost,
-            fingerprint=base.fingerprint_of(self.source, [_VERSION.encode(), *tables.contents]),
-        )
+            hours += folder_files.hours_of(entry, found.seconds if found.can_be_cut else None)
+        fingerprint = base.fingerprint_of(self.source, [_VERSION.encode(), *tables.contents])
+        made = base.complete_listing(hours, files.lost, fingerprint=fingerprint)
         notices = [*files.notices, *labeled.notices]
         if tables.name:
             rows = labeled.info
@@ -202,14 +183,11 @@ class Folder:
         info = entry.info
         own = FORMATS[info["format"]]
         options = self._read_options
-        start, stop = float(info.get("start", 0.0)), info.get("stop")
         if "part" in info:
             options = replace(options, part=info["part"])
-        if stop is not None and own.reads_stretches:
-            options = replace(options, start=start, stop=float(stop))
+        if "stop" in info:
+            options = replace(options, start=float(info["start"]), stop=float(info["stop"]))
         recording = own.read(self.source, entry.path, options)
-        if stop is not None and not own.reads_stretches:
-            recording = folder_files.stretch_of(recording, start, float(stop))
         if self.options.leads is not None:
             recording = _with_leads(recording, self.options.leads)
         base.check_varies(recording)

@@ -1,10 +1,10 @@
-"""The recordings of a folder before they are read: options, patients, files, and hours of them."""
+"""The recordings of a folder before they are read: options, patients, files and their hours."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,7 +16,7 @@ from clocs.formats.addresses import last_name
 from clocs.formats.base import FileFormat, Part, ReadOptions
 from clocs.formats.read import Found, Others, other_files, parts_apart, recordings_in
 from clocs.formats.source import Source, stem
-from clocs.recording import Episode, Gap, Recording
+from clocs.recording import Episode
 
 NO_RECORDING = "not a recording"
 BELONGS = "part of a recording"
@@ -24,7 +24,6 @@ HOUR = 3600.0
 # No recording in fewer bytes is longer than an hour: one lead at 50 Hz has as many.
 _SMALL = 180_000
 _SHORTEST_PART = 2.0  # seconds: a median beat is no recording
-_SHORTEST_KEPT = 60.0  # seconds of a stretch that a cap leaves
 _RULES = "header, folder, folder:N, file, column:NAME or pattern:REGEX"
 # What people write where they write no patient.
 _NOBODY = re.compile(r"(x|0+|anonym\w*|unknown|none|null|n/?a|patient|test|-|\?)?$", re.IGNORECASE)
@@ -74,18 +73,11 @@ class FolderOptions:
         None, "Leads to keep where present, such as I,II,V5; all by default", kind=tuple
     )
     rate: float | None = option(
-        None,
-        "Sampling rate in Hz of files that do not say",
-        kind=float,
-        minimum=50,
-        maximum=10_000,
+        None, "Sampling rate in Hz of files that do not say", kind=float, minimum=50, maximum=10_000
     )
     unit: str | None = option(None, "Unit of files that do not say, such as mV", kind=str)
     frame_seconds: float | None = option(
         None, "Seconds of a frame; chosen from the data by default", kind=float, above=0
-    )
-    cap_minutes: float | None = option(
-        None, "Minutes of each patient to keep, spread evenly", kind=float, above=0
     )
     dataset: str | None = option(
         None, "Name of the dataset in the store; 'folder' by default", kind=str
@@ -213,16 +205,13 @@ class FolderFiles(NamedTuple):
     others: Others
 
 
-def find_files(
-    source: Source, *, besides: Collection[str], options: ReadOptions, durations: bool
-) -> FolderFiles:
+def find_files(source: Source, *, besides: Collection[str], options: ReadOptions) -> FolderFiles:
     """The recordings of a source, recognized by content, and what its other files are.
 
     Args:
         source: The tree.
         besides: Names that are tables or options.
         options: For reading.
-        durations: Whether durations are needed of every recording, not only of large files.
     """
     found = {name: own for name, own in recordings_in(source) if name not in besides}
     counts = Counter(own.name for own in found.values())
@@ -242,9 +231,8 @@ def find_files(
         if isinstance(known, UnusableError) and known.reason == "exceeds limits":
             lost.append(Quarantined(ids[name], known.reason, known.detail))
             continue
-        if known is None and (
-            own.may_hold_several or durations or _size(source, name, own) >= _SMALL
-        ):  # small files that hold one recording are not looked into
+        if known is None and (own.may_hold_several or _size(source, name, own) >= _SMALL):
+            # small files that hold one recording are not looked into
             try:
                 known = own.parts(source, name, options)
             except UnusableError:  # reading it tells why
@@ -293,90 +281,16 @@ def _ids(names: Iterable[str]) -> dict[str, str]:
     return ids
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of a recording in time; all of it where `stop` is None."""
-
-    entry: Entry  # of the whole recording
-    start: float  # in seconds
-    stop: float | None
-    patient: str
-
-    @property
-    def seconds(self) -> float:
-        return math.nan if self.stop is None else self.stop - self.start
-
-
-def hours_of(entry: Entry, seconds: float | None, patient: str, *, cut: bool) -> Iterator[Stretch]:
-    """The hours of a recording, or all of it where its duration is unknown or it is not cut."""
-    if seconds is None or not cut or seconds <= HOUR:
-        yield Stretch(entry, 0.0, seconds, patient)
+def hours_of(entry: Entry, seconds: float | None) -> Iterator[Entry]:
+    """The hours of a long recording, or the recording where it is short or only reading tells."""
+    if seconds is None or seconds <= HOUR:
+        yield entry
         return
     for number in range(math.ceil(seconds / HOUR)):
-        yield Stretch(entry, number * HOUR, min((number + 1) * HOUR, seconds), patient)
-
-
-def capped(stretches: Iterable[Stretch], cap_minutes: float) -> list[Stretch]:
-    """At most so many minutes of each patient.
-
-    What is kept is spread evenly over a patient's time: the first minutes of each stretch, or,
-    where those would be less than a minute, a minute of every so many. Of a recording whose
-    duration only reading tells, the first minutes are kept.
-    """
-    of_patient: defaultdict[str, list[Stretch]] = defaultdict(list)
-    for one in stretches:
-        of_patient[one.patient].append(one)
-    most = 60 * cap_minutes
-    kept: list[Stretch] = []
-    for own in of_patient.values():
-        timed = [one for one in own if one.stop is not None]
-        fits = sum(one.seconds for one in timed) <= most
-        kept += timed if fits else _spread(timed, most)
-        kept += [replace(one, stop=most) for one in own if one.stop is None]
-    return kept
-
-
-def _spread(own: Sequence[Stretch], most: float) -> list[Stretch]:
-    """So many seconds of these stretches, whose durations are known."""
-    share = most / sum(one.seconds for one in own)
-    count = min(len(own), max(1, int(most // _SHORTEST_KEPT)))
-    if share * min(one.seconds for one in own) >= _SHORTEST_KEPT:
-        chosen = [(one, share * one.seconds) for one in own]
-    else:
-        places = [round(i * (len(own) - 1) / max(1, count - 1)) for i in range(count)]
-        chosen = [(own[place], most / count) for place in dict.fromkeys(places)]
-    return [
-        replace(one, stop=min(one.start + length, one.stop or math.inf)) for one, length in chosen
-    ]
-
-
-def entry_of(stretch: Stretch, seconds: float | None) -> Entry:
-    """The entry of a stretch; that of the whole recording where it is all of it."""
-    whole = stretch.entry
-    if stretch.stop is None or (stretch.start == 0 and stretch.stop == seconds):
-        return replace(whole, patient=stretch.patient)
-    info = {**whole.info, "start": repr(stretch.start), "stop": repr(stretch.stop), "of": whole.id}
-    name = whole.id
-    if seconds is not None and seconds > HOUR:
-        at = round(stretch.start)
-        name = f"{name}@{at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}"
-    return replace(whole, id=name, patient=stretch.patient, info=info)
-
-
-def stretch_of(recording: Recording, start: float, stop: float | None) -> Recording:
-    """The part of a recording between two moments in seconds, with its episodes and gaps."""
-    first, last = round(start * recording.rate), recording.samples
-    if stop is not None:
-        last = min(round(stop * recording.rate), last)
-    if first == 0 and last == recording.samples:
-        return recording
-    cut = replace(recording, digital=recording.digital[:, first:last], episodes=(), gaps=())
-    gaps = (
-        Gap(max(gap.start, first) - first, min(gap.stop, last) - first, gap.lead)
-        for gap in recording.gaps
-        if gap.start < last and gap.stop > first
-    )
-    return replace(cut, gaps=tuple(gaps), episodes=episodes_within(recording.episodes, first, last))
+        start, stop = number * HOUR, min((number + 1) * HOUR, seconds)
+        info = {**entry.info, "start": repr(start), "stop": repr(stop), "of": entry.id}
+        clock = f"{start // 3600:02.0f}:{start // 60 % 60:02.0f}:{start % 60:02.0f}"
+        yield replace(entry, id=f"{entry.id}@{clock}", info=info)
 
 
 def episodes_within(episodes: Sequence[Episode], first: int, last: int) -> tuple[Episode, ...]:

@@ -11,21 +11,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+from clocs.datasets import table_files as cells
 from clocs.datasets.base import Entry, parse_sex
 from clocs.datasets.folder_files import FolderOptions, PatientRule
-from clocs.datasets.table_files import (
-    age_of,
-    are_measured,
-    are_yes_or_no,
-    dates_of,
-    find_table,
-    is_nothing,
-    is_yes,
-    numbers_of,
-    numbers_with_commas,
-    read_table,
-    split_labels,
-)
 from clocs.errors import SettingError, first_of
 from clocs.formats.addresses import last_name
 from clocs.formats.read import known_suffixes
@@ -95,11 +83,12 @@ class FolderTables:
             self.name = last_name(options.labels)
             self._table = self._read(source, options.labels, "labels")
         if options.codes is not None:
-            columns = read_table(self._read(source, options.codes, "codes"), name=options.codes)
+            data = self._read(source, options.codes, "codes")
+            columns = cells.read_table(data, name=options.codes)
             self.codes = read_codes(columns, column=options.code_names, name=options.codes)
 
     def _read(self, source: Source, given: str, option: str) -> bytes:
-        inside, data = find_table(source, given, option=option)
+        inside, data = cells.find_table(source, given, option=option)
         self.inside |= {inside} - {""}
         self.contents.append(data)
         return data
@@ -126,7 +115,7 @@ class FolderTables:
         return by_patient if by_patient.info else found
 
     def _matched(self, find: Finder, rule: PatientRule) -> Labeled:
-        table = read_table(self._table, name=self.name, is_id=lambda text: bool(find(text)))
+        table = cells.read_table(self._table, name=self.name, is_id=lambda text: bool(find(text)))
         return label_recordings(
             table, find, self._options, rule.column, codes=self.codes, name=self.name
         )
@@ -204,14 +193,14 @@ class Threshold:
         other = f"{self.column}{_OPPOSITE[self.sign]}{self.limit:g}"
         return [
             () if one is None else (str(self) if _MEETS[self.sign](one, self.limit) else other,)
-            for one in numbers_of(values)
+            for one in cells.numbers_of(values)
         ]
 
     def notice(self, values: Sequence[str], found: Sequence[tuple[str, ...]]) -> str:
         """How many values are of which class, and how many of none."""
         counts = Counter(one for labels in found for one in labels)
         others = [value for value, one in zip(values, found, strict=True) if not one]
-        strange = [value for value in others if not is_nothing(value)]
+        strange = [value for value in others if not cells.is_nothing(value)]
         such = f", such as {strange[0]!r:.30}" if strange else ""
         said = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
         return (
@@ -250,14 +239,14 @@ def label_recordings(
     classes, measured = _label_columns(table, given, taken={*ids, *roles.values()}, name=name)
     of_rows, notices = _labels_of_rows(table, classes, codes)
     notices += measured
-    dates = dates_of(table[roles["date"]]) if "date" in roles else []
+    dates = cells.dates_of(table[roles["date"]]) if "date" in roles else []
     facts: dict[int, dict[str, str]] = {}
     labels: dict[int, list[str]] = {}
     unmatched: list[str] = []
     several: set[int] = set()
-    for row, cells in enumerate(zip(*(table[column] for column in ids), strict=True)):
-        written = [cell for cell in cells if not is_nothing(cell)]
-        found = {number for cell in written for number in find(cell)}
+    for row, texts in enumerate(zip(*(table[column] for column in ids), strict=True)):
+        written = [text for text in texts if not cells.is_nothing(text)]
+        found = {number for text in written for number in find(text)}
         if not found and written:
             unmatched.append(written[0])
         for number in found:
@@ -294,11 +283,11 @@ def _facts_of_row(
         if role == "date":
             text = dates[row] or ""
         elif role == "age":
-            age = age_of(text)
+            age = cells.age_of(text)
             text = "" if age is None else f"{age:g}"
         elif role == "sex":
             text = parse_sex(text) or ""
-        if not is_nothing(text):
+        if not cells.is_nothing(text):
             found["taken" if role == "date" else role] = text
     return found
 
@@ -390,18 +379,18 @@ def _label_columns(
     if given:
         return [_named_column(table, one, name) for one in given], []
     left = [column for column in table if column not in taken and any(table[column])]
-    measured = {column: n for column in left if (n := are_measured(table[column]))}
+    measured = {column: n for column in left if (n := cells.are_measured(table[column]))}
     left = [column for column in left if column not in measured]
     simple = {column: _simple(column) for column in left}
     usual = [column for word in _LABELS for column in left if simple[column] == word]
     if usual:
         return usual[:1], []
-    classes = [column for column in left if are_yes_or_no(table[column])]
+    classes = [column for column in left if cells.are_yes_or_no(table[column])]
     if classes:
         return classes, []
     if not left and measured:
         column, count = next(iter(measured.items()))
-        middle = median(one for one in numbers_of(table[column]) if one is not None)
+        middle = median(one for one in cells.numbers_of(table[column]) if one is not None)
         return [], [
             f"the column {column} of {name} holds {count:,} different numbers and is not taken for "
             f'labels; a threshold makes classes of it, such as `label_columns="{column} < '
@@ -420,7 +409,7 @@ def _named_column(table: Columns, given: str, name: str) -> str | Threshold:
     if match is None:
         return _existing(table, given, option="label_columns", name=name)
     column = _existing(table, match[1], option="label_columns", name=name)
-    limit = numbers_of([match[3]])[0]
+    limit = cells.numbers_of([match[3]])[0]
     if limit is None:
         raise SettingError(
             f"`label_columns` has {given!r:.100}, whose threshold is no number; give one such as "
@@ -440,12 +429,12 @@ def _labels_of_rows(
         if isinstance(column, Threshold):
             continue
         values = table[column]
-        if len(columns) > 1 and are_yes_or_no(values):
+        if len(columns) > 1 and cells.are_yes_or_no(values):
             for row, text in zip(rows, values, strict=True):
-                row.extend((column,) if is_yes(text) else ())
+                row.extend((column,) if cells.is_yes(text) else ())
             continue
-        parsed = {text: split_labels(text) for text in set(values)}
-        decimal = numbers_with_commas(values)
+        parsed = {text: cells.split_labels(text) for text in set(values)}
+        decimal = cells.numbers_with_commas(values)
         for text, number in decimal.items():
             if codes is None or not all(one in codes for one in parsed[text]):
                 parsed[text] = (number,)
@@ -487,7 +476,7 @@ def read_codes(table: Columns, *, column: str | None, name: str) -> dict[str, st
     target = columns[1] if column is None else column
     target = _existing(table, target, option="code_names", name=name)
     return {
-        code: "" if is_nothing(label) else label
+        code: "" if cells.is_nothing(label) else label
         for code, label in zip(table[columns[0]], table[target], strict=True)
         if code
     }

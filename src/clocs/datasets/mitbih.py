@@ -62,7 +62,6 @@ class MITBIH(PublishedDataset):
 
     name = "mitbih"
     frame = FrameSpec(2500 / 360, 2500)
-    segment_frame = FrameSpec(2500 / 360, 2500)
     skip_flat = True
     keep_unlabeled = True
 

@@ -24,10 +24,7 @@ from clocs.formats.wfdb import read_wfdb, refuse_missing
 from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, Recording
 
 # Some copies hold the first labels under a name of their own, and newer ones as REFERENCE.csv.
-TABLES = {
-    "original": ("REFERENCE-original.csv", "REFERENCE.csv"),
-    "v3": ("REFERENCE-v3.csv",),
-}
+TABLES = {"original": ("REFERENCE-original.csv", "REFERENCE.csv"), "v3": ("REFERENCE-v3.csv",)}
 CODES = {
     "AF": "164889003",
     "I-AVB": "270492004",
@@ -73,7 +70,6 @@ class PhysioNet2017(PublishedDataset):
     name = "physionet2017"
     labels = ("N", "A", "O", "~")
     frame = FrameSpec(2500 / 300, 2500)
-    segment_frame = FrameSpec(2500 / 300, 2500)
 
     def list(self) -> Listing:
         headers = base.with_suffix(self.source, ".hea")
@@ -144,7 +140,6 @@ class PhysioNet2020(PublishedDataset):
     labels = tuple(CODES)
     multilabel = True
     frame = FrameSpec(5.0, 2500)
-    segment_frame = FrameSpec(5.0, 2500)
 
     def list(self) -> Listing:
         entries, lost = base.wfdb_entries(self.source, {})
@@ -198,7 +193,6 @@ class PhysioNet2021(PublishedDataset):
     multilabel = True
     skip_flat = True
     frame = FrameSpec(5.0, 2500)
-    segment_frame = FrameSpec(5.0, 2500)
 
     def __post_init__(self) -> None:
         super().__post_init__()

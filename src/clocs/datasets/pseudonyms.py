@@ -96,38 +96,27 @@ def key_of(folder: Path) -> bytes:
     path = folder / KEY
     with writing(path):
         private_cache(folder)
-        with suppress(FileNotFoundError):
-            return _existing(path)
-        # Complete under another name first: of two processes that start at once, one makes the key.
-        draft = folder / f".pseudonyms-{secrets.token_hex(8)}"
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
+        if not path.exists():
+            # Whole under another name first: of two processes that start at once, one makes it.
+            draft = folder / f".pseudonyms-{secrets.token_hex(8)}"
+            write_atomic(draft, secrets.token_bytes(_KEY_BYTES))
             try:
                 os.link(draft, path)
             except FileExistsError:
                 pass
             except OSError:  # a file system without hard links
                 draft.replace(path)
-        finally:
             draft.unlink(missing_ok=True)
-        return _existing(path)
-
-
-def _existing(path: Path) -> bytes:
-    with path.open("rb") as file:
-        facts = os.fstat(file.fileno())
-        key = file.read(_KEY_BYTES + 1)
-    if len(key) != _KEY_BYTES:
-        raise FileError(
-            f"{path} is damaged: a key has {_KEY_BYTES} bytes; delete it, and patients get new "
-            "pseudonyms"
-        )
-    if hasattr(os, "getuid") and facts.st_uid not in (os.getuid(), 0):
-        raise FileError(f"{path} belongs to another user; delete it, or give another `cache`")
-    if stat.S_IMODE(facts.st_mode) & 0o077:
-        path.chmod(0o600)
-    return key
+        with path.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            key = file.read(_KEY_BYTES + 1)
+        if len(key) != _KEY_BYTES:
+            raise FileError(
+                f"{path} is damaged: a key has {_KEY_BYTES} bytes; delete it, and patients get new "
+                "pseudonyms"
+            )
+        if hasattr(os, "getuid") and facts.st_uid not in (os.getuid(), 0):
+            raise FileError(f"{path} belongs to another user; delete it, or give another `cache`")
+        if stat.S_IMODE(facts.st_mode) & 0o077:
+            path.chmod(0o600)
+        return key

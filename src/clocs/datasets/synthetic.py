@@ -19,14 +19,8 @@ import numpy as np
 from numpy.random import SFC64, Generator, SeedSequence
 from numpy.typing import NDArray
 
-from clocs.datasets.base import (
-    DatasetDefaults,
-    DatasetRow,
-    Entry,
-    Listing,
-    option,
-    options_of,
-)
+from clocs.datasets import base
+from clocs.datasets.base import Dataset, DatasetRow, Entry, Listing
 from clocs.errors import SourceError
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
@@ -35,16 +29,11 @@ Array = NDArray[np.float32]
 # Dower's matrix: Frank's x (left), y (down), z (back) -> I, II, V1 … V6.
 DOWER: Final = np.array(
     [
-        [0.632, -0.235, 0.059],
-        [0.235, 1.066, -0.132],
-        [-0.515, 0.157, -0.917],
-        [0.044, 0.164, -1.387],
-        [0.882, 0.098, -1.277],
-        [1.213, 0.127, -0.601],
-        [1.125, 0.127, -0.086],
-        [0.831, 0.076, 0.230],
+        [0.632, -0.235, 0.059], [0.235, 1.066, -0.132], [-0.515, 0.157, -0.917],
+        [0.044, 0.164, -1.387], [0.882, 0.098, -1.277], [1.213, 0.127, -0.601],
+        [1.125, 0.127, -0.086], [0.831, 0.076, 0.230],
     ]
-)
+)  # fmt: skip
 # Two sources of f-waves (right atrium; inferior left atrium) -> I, II, V1 … V6.
 ATRIAL: Final = np.array(
     [[0.10, 0.35, 1.0, 0.55, 0.28, 0.15, 0.10, 0.08], [0.12, 0.55, 0.2, 0.2, 0.15, 0.12, 0.1, 0.1]]
@@ -128,23 +117,17 @@ RHYTHMS: Final = (
 # A typical heart, in the order of `WAVES`: amplitude x, y, z (mV), center after R and width (s).
 _AMPLITUDE: Final = np.array(
     [
-        [0.02, 0.085, -0.05],
-        [0.06, 0.065, 0.04],
-        [-0.15, 0.02, -0.26],
-        [0.98, 0.64, -0.05],
-        [0.52, 0.32, 0.72],
-        [-0.24, -0.10, 0.42],
-        [0.0, 0.0, 0.0],
-        [0.010, 0.006, -0.008],
+        [0.02, 0.085, -0.05], [0.06, 0.065, 0.04], [-0.15, 0.02, -0.26], [0.98, 0.64, -0.05],
+        [0.52, 0.32, 0.72], [-0.24, -0.10, 0.42], [0.0, 0.0, 0.0], [0.010, 0.006, -0.008],
         [0.25, 0.17, -0.15],
     ]
-)
+)  # fmt: skip
 _CENTER: Final = np.array([-0.155, -0.120, -0.024, 0.0, 0.014, 0.031, 0.0, 0.0, 0.0])
 _WIDTH: Final = np.array([0.019, 0.021, 0.0075, 0.0090, 0.0095, 0.0090, 0.006, 0.040, 0.042])
 
 
 @dataclass(frozen=True)
-class Synthetic(DatasetDefaults):
+class Synthetic(Dataset):
     """Simulated patients with one of four rhythms each, which all their recordings share.
 
     Recording k of patient p depends on the seed, p, k, `seconds` and `rate` alone: neither the
@@ -161,13 +144,12 @@ class Synthetic(DatasetDefaults):
     name = "synthetic"
     labels = tuple(rhythm.label for rhythm in RHYTHMS)
     frame = FrameSpec(5.0, 2500)
-    segment_frame = FrameSpec(5.0, 2500)
 
-    patients: int = option(1000, "Number of simulated patients", minimum=1)
-    seed: int = option(0, "Random seed of the simulation", minimum=0)
-    recordings: int = option(2, "Recordings per simulated patient", minimum=1)
-    seconds: float = option(10.0, "Seconds of a simulated recording", minimum=1, maximum=86_400)
-    rate: float = option(500.0, "Rate of the simulation in Hz", minimum=100, maximum=10_000)
+    patients: int = base.option(1000, "Number of simulated patients", minimum=1)
+    seed: int = base.option(0, "Random seed of the simulation", minimum=0)
+    recordings: int = base.option(2, "Recordings per simulated patient", minimum=1)
+    seconds: float = base.option(10.0, "Seconds of a recording", minimum=1, maximum=86_400)
+    rate: float = base.option(500.0, "Rate of the simulation in Hz", minimum=100, maximum=10_000)
 
     def list(self) -> Listing:
         """Every recording, patient by patient; nothing is simulated yet."""
@@ -478,4 +460,4 @@ def _noise(rng: Generator, samples: int, rate: float, breath: tuple[float, float
     return seen.astype(np.float32) @ sources
 
 
-SYNTHETIC = DatasetRow("synthetic", Synthetic, options=options_of(Synthetic), has_source=False)
+SYNTHETIC = DatasetRow("synthetic", Synthetic, options=base.options_of(Synthetic), has_source=False)

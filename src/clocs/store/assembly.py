@@ -22,14 +22,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.datasets.base import (
-    Dataset,
-    Entry,
-    Listing,
-    Quarantined,
-    describe_faults,
-    without_repeats,
-)
+from clocs.datasets import base
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import ClocsWarning, StoreError, printable
 from clocs.files import LOCK, file_error, leftovers, locked, write_atomic
@@ -87,7 +81,7 @@ def assemble(
         with locked(out):
             if (out / MANIFEST).is_file():  # made by another process since
                 return _existing(dataset, listing, out, filters)
-            entries, repeated = without_repeats(listing.entries)
+            entries, repeated = base.without_repeats(listing.entries)
             listing = replace(listing, entries=(), quarantined=(*listing.quarantined, *repeated))
             journal = _read_entries(dataset, listing, entries, out, readers, progress, shard)
             _complete(dataset, listing, out, journal, filters, is_shard=shard is not None)
@@ -245,8 +239,8 @@ def _complete(
 def no_usable(dataset: Dataset, quarantined: Sequence[Quarantined]) -> StoreError:
     """The error of a source of which every recording is in quarantine."""
     return StoreError(
-        f"no recording of {dataset.name} is usable ({describe_faults(quarantined)}); check that "
-        "the source is what it should be"
+        f"no recording of {dataset.name} is usable ({base.describe_faults(quarantined)}); check "
+        "that the source is what it should be"
     )
 
 
@@ -274,8 +268,8 @@ def manifest_of(dataset: Dataset, listing: Listing, filters: Filters, **counted:
         batch_size=dataset.batch_size,
         rows_without_recording=len(listing.rows_without_recording),
         clocs=__version__,
-        skip_flat=getattr(dataset, "skip_flat", False),
-        keep_unlabeled=getattr(dataset, "keep_unlabeled", False),
+        skip_flat=dataset.skip_flat,
+        keep_unlabeled=dataset.keep_unlabeled,
         **counted,
     )
 

@@ -19,7 +19,7 @@ from clocs.sealed import own_hash, spelled_for_files, spelled_in_code
 
 FORMAT = 3
 JOINED = 4  # the format of a store in shards, each of which is a store of format 3
-_READABLE = (2, FORMAT, JOINED)  # format 2 has no columns for gaps and folds
+_READABLE = (FORMAT, JOINED)
 MANIFEST = "manifest.json"
 VECTORS = "vectors"  # a folder of a store: of `clocs.training.embed`
 

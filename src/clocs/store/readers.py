@@ -182,7 +182,7 @@ def read_one(dataset: Dataset, entry: Entry) -> ReadResult:
     row = row_of(recording)
     if recording.named is not None:
         row["named"] = recording.named
-    if getattr(dataset, "skip_flat", False):
+    if dataset.skip_flat:
         row["flat"] = flat_stretches(recording)
     return ReadRecording(row, digital.reshape(-1))
 

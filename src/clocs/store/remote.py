@@ -19,13 +19,8 @@ from typing import Any
 
 from clocs.errors import BusyError, ClocsWarning, StoreError
 from clocs.files import cache_folder, locked, private_cache, private_folder, write_atomic, writing
-from clocs.formats.addresses import (
-    Address,
-    MissingError,
-    each,
-    remote_file,
-    translate_fsspec_errors,
-)
+from clocs.formats import addresses
+from clocs.formats.addresses import Address, MissingError
 from clocs.limits import MAX_TABLE_BYTES
 from clocs.store.manifest import MANIFEST, Manifest, rebuild_hint
 
@@ -72,7 +67,7 @@ def _local_copy(address: Address, open_folder: Callable[[Path], Any]) -> Path:
 
 def _manifest_at(address: Address) -> bytes:
     try:
-        return remote_file(address / MANIFEST).read(MAX_TABLE_BYTES)
+        return addresses.remote_file(address / MANIFEST).read(MAX_TABLE_BYTES)
     except MissingError:
         raise StoreError(
             f"{address} is no complete store (it has no {MANIFEST}); make one with `clocs prepare`"
@@ -95,7 +90,7 @@ def _fetch(
         warnings.warn(notice, ClocsWarning, stacklevel=2)
         names = _file_names(folder)
         while batch := list(islice(names, _BATCH)):
-            each(batch, lambda name: _get(address, folder, name))
+            addresses.each(batch, lambda name: _get(address, folder, name))
         open_folder(folder).verify()
     except StoreError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -130,7 +125,7 @@ def _get(address: Address, folder: Path, name: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
         try:
-            with translate_fsspec_errors(address / name):
+            with addresses.translate_fsspec_errors(address / name):
                 system, remote = (address / name).system()
                 system.get_file(remote, str(partial))
         except MissingError:

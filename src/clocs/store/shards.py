@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +27,9 @@ from clocs.errors import ClocsWarning, StoreError
 from clocs.files import LOCK, file_error, leftovers, locked, once_free
 from clocs.formats.source import Source, stem
 from clocs.recording import Filters
-from clocs.store.assembly import (
-    Progress,
-    assemble,
-    check_source,
-    differences,
-    give_notices,
-    manifest_of,
-    no_usable,
-)
+from clocs.store import assembly, manifest
+from clocs.store.assembly import Progress
 from clocs.store.journal import roughly_done
-from clocs.store.manifest import (
-    JOINED,
-    MANIFEST,
-    VECTORS,
-    Manifest,
-    ShardHash,
-    shard_name,
-    shard_of,
-    shards_in,
-)
 from clocs.store.readers import Readers, ReadRecording
 from clocs.store.store import Store, open_store
 
@@ -85,12 +69,12 @@ def prepare_shards(
                 listing, entries=tuple(entries), quarantined=(*listing.quarantined, *repeated)
             )
             listings = _divided(listing, count, _patients(listing, readers))
-            folders = [out / shard_name(k, count) for k in range(count)]
+            folders = [out / manifest.shard_name(k, count) for k in range(count)]
             if on_ray is not None:
                 _make_on_ray(dataset, folders, listings, on_ray, progress, filters)
             else:
                 _make_here(dataset, folders, listings, readers, progress, filters)
-            check_source(dataset)
+            assembly.check_source(dataset)
             _join(dataset, listing, out, folders, filters)
     except OSError as error:
         raise file_error(error, out, doing="written") from error
@@ -99,16 +83,19 @@ def prepare_shards(
 
 def _divided(listing: Listing, count: int, patients: Iterable[str]) -> list[Listing]:
     """The listing of each shard, in order; what has no patient goes by its ID."""
+
+    def shard(name: str) -> int:
+        return manifest.shard_of(name, count)
+
     entries: list[list[Entry]] = [[] for _ in range(count)]
     for entry, patient in zip(listing.entries, patients, strict=True):
-        entries[shard_of(patient, count)].append(entry)
+        entries[shard(patient)].append(entry)
+    rows = listing.rows_without_recording
     return [
         Listing(
             entries=tuple(own),
-            quarantined=tuple(q for q in listing.quarantined if shard_of(q.id, count) == k),
-            rows_without_recording=tuple(
-                name for name in listing.rows_without_recording if shard_of(name, count) == k
-            ),
+            quarantined=tuple(q for q in listing.quarantined if shard(q.id) == k),
+            rows_without_recording=tuple(name for name in rows if shard(name) == k),
             fingerprint=f"{listing.fingerprint} shard {k} of {count}",
         )
         for k, own in enumerate(entries)
@@ -152,7 +139,7 @@ def _make_here(
                 progress(before + done, total)
 
         shard = (number, len(folders))
-        assemble(dataset, folder, listing, readers, report, filters, shard=shard)
+        assembly.assemble(dataset, folder, listing, readers, report, filters, shard=shard)
         before += len(listing.entries)
 
 
@@ -205,7 +192,8 @@ def _make_shard(
 ) -> None:
     """Runs on a node. The process that was lost may hold the folder for a moment."""
     with closing(Readers(dataset, workers, to_list=False)) as readers:
-        once_free(lambda: assemble(dataset, folder, listing, readers, None, filters, shard=shard))
+        act = partial(assembly.assemble, dataset, folder, listing, readers, None, filters)
+        once_free(partial(act, shard=shard))
 
 
 def files_of_shards(source: Source, listings: Sequence[Listing]) -> list[list[str]]:
@@ -233,18 +221,18 @@ def _base(path: str) -> str:
 
 
 def _refuse_foreign(out: Path, count: int) -> None:
-    shards = shards_in(out)
+    shards = manifest.shards_in(out)
     if any(found != count for _, found in shards):
         raise StoreError(
             f"{out} holds a store in {shards[0][1]} shards, not {count}; give as many as `shards`, "
             "delete it, or give another folder as `out`"
         )
-    if (out / MANIFEST).is_file() and not shards:
+    if (out / manifest.MANIFEST).is_file() and not shards:
         raise StoreError(
             f"{out} is already a store in one piece; delete it or give another folder as `out`"
         )
-    paths = (*leftovers(out / MANIFEST), *(path for path, _ in shards))
-    ours = {LOCK, MANIFEST, VECTORS, *(path.name for path in paths)}
+    paths = (*leftovers(out / manifest.MANIFEST), *(path for path, _ in shards))
+    ours = {LOCK, manifest.MANIFEST, manifest.VECTORS, *(path.name for path in paths)}
     if out.exists() and (not out.is_dir() or any(one.name not in ours for one in out.iterdir())):
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
@@ -254,7 +242,7 @@ def _existing(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -
     with suppress(StoreError):
         store = open_store(out)
         _ = store.table  # so that each shard is looked into
-        if not differences(store.manifest, dataset, listing.fingerprint, filters):
+        if not assembly.differences(store.manifest, dataset, listing.fingerprint, filters):
             return store
     return None
 
@@ -263,13 +251,13 @@ def _join(
     dataset: Dataset, listing: Listing, out: Path, folders: Sequence[Path], filters: Filters
 ) -> None:
     """Write the manifest that makes complete shards one store."""
-    shards = [Store(folder, Manifest.read(folder)) for folder in folders]
+    shards = [Store(folder, manifest.Manifest.read(folder)) for folder in folders]
     manifests = [one.manifest for one in shards]
     if not any(one.recordings for one in manifests):
         rows = [row for one in shards for row in one.quarantine.iter_rows(named=True)]
         for folder in folders:
             shutil.rmtree(folder)
-        raise no_usable(dataset, [Quarantined(**row) for row in rows])
+        raise assembly.no_usable(dataset, [Quarantined(**row) for row in rows])
     table = Store(out, manifests[0], shards=shards).table
     repeated = table["id"].filter(table["id"].is_duplicated())
     if len(repeated):
@@ -277,10 +265,10 @@ def _join(
             f"{out} holds the recording {repeated[0]} in two shards; each needs an ID of its own"
         )
     dataset = dataset.with_inferred_schema(table)
-    give_notices(dataset, listing)
+    assembly.give_notices(dataset, listing)
     contents = [one.content_hash for one in manifests]
     totals = ("recordings", "patients", "quarantined", "samples", "signal_bytes")
-    manifest_of(
+    assembly.manifest_of(
         dataset,
         listing,
         filters,
@@ -288,9 +276,9 @@ def _join(
         chunk=manifests[0].chunk,
         files={},
         content_hash=hashlib.sha256("\n".join(contents).encode()).hexdigest(),
-        shards=tuple(map(ShardHash, (folder.name for folder in folders), contents)),
+        shards=tuple(map(manifest.ShardHash, (folder.name for folder in folders), contents)),
         leads=_leads(table, (one.recordings for one in manifests), listing),
-        format=JOINED,
+        format=manifest.JOINED,
     ).write(out)
 
 

@@ -32,24 +32,12 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError, StoreError
 from clocs.files import digest, file_error
 from clocs.formats.addresses import Address, parse_path_or_url
-from clocs.recording import (
-    PAPER_LEADS,
-    Recording,
-    canonical_lead,
-    with_derived,
-)
+from clocs.recording import PAPER_LEADS, Recording, canonical_lead, with_derived
+from clocs.store import table as tables
 from clocs.store.chunks import ChunkReader, bytes_on_disk
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest, damaged, rebuild_hint, shards_in
 from clocs.store.remote import open_copy
-from clocs.store.table import (
-    SINCE_FORMAT_3,
-    is_sound,
-    recording_of,
-    table_schema,
-    with_every_column,
-    without_unused,
-)
 
 SIGNALS = "signals"
 TABLE = "table.parquet"
@@ -57,7 +45,7 @@ QUARANTINE = "quarantine.parquet"
 UNMATCHED = "rows_without_recording.json"
 _FILES = {TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json"}  # in every manifest
 
-TABLE_SCHEMA = table_schema()
+TABLE_SCHEMA = tables.table_schema()
 QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
 
 
@@ -243,7 +231,7 @@ class Store:
         if digest(flat) != row["digest"]:
             raise self._damaged(row["id"], row["offset"])
         try:
-            return recording_of(row, flat)
+            return tables.recording_of(row, flat)
         except (ValueError, TypeError, RecursionError) as error:
             raise no_content(self._piece(row["offset"]).path / TABLE) from error
 
@@ -375,7 +363,7 @@ def content_hash(table: pl.DataFrame) -> str:
     That of recordings without gaps and folds is the same in every format of stores.
     """
     total = hashlib.sha256()
-    for rows in without_unused(table).iter_slices(10_000):
+    for rows in tables.without_unused(table).iter_slices(10_000):
         text = io.BytesIO()
         rows.write_ndjson(text)
         total.update(text.getbuffer())
@@ -402,11 +390,8 @@ def check_sizes(path: Path, manifest: Manifest) -> None:
 
 def read_table(path: Path, manifest: Manifest) -> pl.DataFrame:
     """The table, every row of which can be read (see `TABLE_SCHEMA`)."""
-    old = manifest.format < 3
-    kinds = {n: kind for n, kind in TABLE_SCHEMA.items() if not old or n not in SINCE_FORMAT_3}
-    table = _read_parquet(path, manifest, TABLE, kinds)
-    table = with_every_column(table) if old else table
-    if table.height != manifest.recordings or not is_sound(table):
+    table = _read_parquet(path, manifest, TABLE, TABLE_SCHEMA)
+    if table.height != manifest.recordings or not tables.is_sound(table):
         raise no_content(path / TABLE)
     covered = int((table["samples"] * table["leads"].list.len()).sum())
     if covered != manifest.samples:

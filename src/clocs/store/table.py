@@ -66,7 +66,6 @@ COLUMNS: Mapping[str, Column] = {
 }
 SHORTEST_FLAT = 1.0  # seconds
 _AT_ONCE = 20_000  # rows that are checked together: it takes ten times their own memory
-SINCE_FORMAT_3 = ("gaps", "fold", "flat")  # stores of format 2 lack them
 _WRITERS = [(name, column.write or attrgetter(name)) for name, column in COLUMNS.items()]
 _READERS = [(name, column.read) for name, column in COLUMNS.items() if column.read]
 
@@ -138,20 +137,11 @@ def _are_stretches(table: pl.DataFrame, column: str) -> bool:
     return inside.to_series().all()
 
 
-def with_every_column(table: pl.DataFrame) -> pl.DataFrame:
-    """The table of a store of format 2 with the columns that came later, empty."""
-    import polars as pl
-
-    schema = table_schema()
-    none, no_fold = pl.lit([], dtype=schema["gaps"]), pl.lit(None, dtype=pl.String)
-    return table.with_columns(gaps=none, fold=no_fold, flat=none)
-
-
 def without_unused(table: pl.DataFrame) -> pl.DataFrame:
-    """The table without those later columns that say nothing, as format 2 would have it."""
+    """The table without gaps, flat stretches and folds where no recording has any."""
     used = {name: (table[name].list.len() > 0).any() for name in ("gaps", "flat")}
     used["fold"] = table["fold"].count() > 0
-    return table.drop(name for name in SINCE_FORMAT_3 if not used[name])
+    return table.drop(name for name, is_used in used.items() if not is_used)
 
 
 def row_of(recording: Recording) -> dict[str, Any]:
