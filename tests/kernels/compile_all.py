@@ -117,9 +117,7 @@ def losses() -> None:
     for shape in ((5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256)):
         z = torch.zeros(shape, requires_grad=True)
         patients = torch.zeros(shape[0:3:2], dtype=torch.int64)
-        pairs = torch.zeros(shape[0], shape[2], shape[2], dtype=torch.bool)
         contrast_triton.patient_nce(z, patients, 0.1).sum().backward()
-        contrast_triton.masked_patient_nce(z, pairs, pairs, 0.1).sum().backward()
         contrast_triton.nt_xent(z, 0.1).sum().backward()
         contrast_triton.squared_distance(z[:, :2], z[:, :2].detach(), shape[2]).sum().backward()
 

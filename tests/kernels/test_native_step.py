@@ -45,24 +45,18 @@ def test_the_compiled_step_equals_torchs_and_leaves_others_alone(
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("some_are_neither", [False, True])
 @pytest.mark.parametrize(("views", "batch"), [(2, 64), (3, 37), (4, 2)])
 def test_the_compiled_loss_and_its_gradient_equal_torchs(
-    views: int, batch: int, some_are_neither: bool, monkeypatch: pytest.MonkeyPatch
+    views: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(batch)
     z = torch.randn(2, views, batch, 16)
     z[0, 0, 0] = 0  # a dead embedding
     positives = losses.same_patient_pairs(torch.randint(0, 9, (2, batch)))
-    neither = None
-    if some_are_neither:
-        far = torch.rand(2, batch, batch) < 0.5
-        far = far | far.transpose(1, 2)
-        positives, neither = positives & ~far, positives & far
 
     def both(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         leaf = z.to(dtype).requires_grad_()
-        loss = losses.patient_nce(leaf, positives, neither, temperature=0.02)
+        loss = losses.patient_nce(leaf, positives, temperature=0.02)
         return loss.detach().double(), torch.autograd.grad(loss.sum(), leaf)[0].double()
 
     ours = both(torch.float32)

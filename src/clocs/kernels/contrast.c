@@ -12,7 +12,7 @@ typedef int32_t I __attribute__((vector_size(16)));
 typedef struct {
     int64_t members, pairs, batch, threads;
     const float *similarity;             /* (members, pairs, batch, batch) */
-    const uint8_t *positives, *neither;  /* (members, batch, batch); neither may be NULL */
+    const uint8_t *positives;  /* (members, batch, batch) */
     float *value, *slope;                /* (members, pairs), (members, pairs, batch, batch) */
     float *scratch;                      /* (threads, 2 · wide + 7, wide) */
 } Contrast;
@@ -44,7 +44,6 @@ static void one_matrix(const void *job, int64_t matrix, int64_t worker) {
     const int64_t n = c->batch, wide = wide_of(c), member = matrix / c->pairs;
     const float *similarity = c->similarity + matrix * n * n;
     const uint8_t *positives = c->positives + member * n * n;
-    const uint8_t *neither = c->neither ? c->neither + member * n * n : NULL;
     float *rows = c->scratch + worker * (2 * wide + 7) * wide, *columns = rows + wide * wide;
     float *row_top = columns + wide * wide, *row_sum = row_top + wide, *row_asked = row_sum + wide;
     float *top = row_asked + wide, *sum = top + wide, *asked = sum + wide; /* of columns */
@@ -60,8 +59,6 @@ static void one_matrix(const void *job, int64_t matrix, int64_t worker) {
         own += row[i];
         F product = {0}, number = {0}, most = {NONE, NONE, NONE, NONE};
         for (int64_t j = 0; j < wide; j += 4) product += *(F *)(chosen + j) * *(F *)(row + j);
-        if (neither)
-            for (int64_t j = 0; j < n; j++) row[j] = neither[i * n + j] ? NONE : row[j];
         for (int64_t j = 0; j < wide; j += 4) {
             F x = *(F *)(row + j), p = *(F *)(chosen + j);
             number += p;

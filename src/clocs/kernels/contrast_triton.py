@@ -28,7 +28,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PATIENTS, MASKS, INSTANCES = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 # rows and columns that a program works on at a time, and its warps; measured on an H200
 VALUES, SLOPES = (64, 64, 4), (64, 32, 4)
 LONG = (32, 32, 4)  # both, for vectors of more than 128 numbers
@@ -39,76 +38,57 @@ COMPARED = 4  # instances that a program of BYOL's loss compares
 def patient_nce(z: Tensor, patients: Tensor, temperature: float) -> Tensor:
     """z: (members, views, batch, dim), patients: (members, batch) -> (members,)."""
     apply: Callable[..., Tensor] = _Contrast.apply
-    return apply(z, temperature, 0, patients.contiguous(), None, None)
-
-
-def masked_patient_nce(
-    z: Tensor, positives: Tensor, neither: Tensor | None, temperature: float
-) -> Tensor:
-    """The same for (members, batch, batch) masks of positives and of pairs that do not count."""
-    apply: Callable[..., Tensor] = _Contrast.apply
-    found = positives.sum(dim=2, dtype=torch.int32)
-    masks = positives.contiguous(), neither if neither is None else neither.contiguous()
-    return apply(z, temperature, 1, found, *masks)
+    return apply(z, temperature, patients.contiguous())
 
 
 def nt_xent(z: Tensor, temperature: float) -> Tensor:
     """z: (members, views, batch, dim) -> (members,)."""
     apply: Callable[..., Tensor] = _Contrast.apply
-    return apply(z, temperature, 2, None, None, None)
+    return apply(z, temperature, None)
 
 
 class _Contrast(torch.autograd.Function):
-    """z, temperature, mode, patients or counts of positives, positives, neither -> (members,)."""
+    """z, temperature, patients or None for `nt_xent` -> (members,)."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        z: Tensor,
-        temperature: float,
-        mode: int,
-        facts: Tensor | None,
-        positives: Tensor | None,
-        neither: Tensor | None,
-    ) -> Tensor:
+    def forward(ctx: Any, z: Tensor, temperature: float, patients: Tensor | None) -> Tensor:
         z = z.contiguous()
         members, views, batch, dim = z.shape
-        groups, rows = (1, views * batch) if mode == INSTANCES.value else (views, batch)
+        instances = patients is None
+        groups, rows = (1, views * batch) if instances else (views, batch)
         u = z.new_empty(2, *z.shape, dtype=torch.float16)  # high, low
         inverse = z.new_empty(members, groups, rows)
-        counts = facts if mode == MASKS.value else _numbers(members, batch, z)
+        counts = torch.empty(members, batch, dtype=torch.int32, device=z.device)
+        facts = counts if patients is None else patients, counts
         wide = _padded(dim)
         tile = 16 if wide > 64 else 32
         _unit[(triton.cdiv(views * batch, tile), members)](
-            z, facts if facts is not None else counts, *u, inverse, counts, dim, views * batch,
-            batch, wide, tile, 64, mode == PATIENTS.value,
+            z, facts[0], *u, inverse, counts, dim, views * batch, batch, wide, tile, 64,
+            not instances,
         )  # fmt: skip
         tile, step, warps = VALUES if wide <= 128 else LONG
         tiles = triton.cdiv(rows, tile)
         lse = z.new_empty(members, groups, groups, rows)
         pairs = groups * (groups - 1) or 1
         parts = z.new_empty(members, pairs * tiles)
-        masks = counts if positives is None else positives, counts if neither is None else neither
-        facts = counts if facts is None else facts
         shape = (rows, batch, groups, wide)
-        fixed = (triton.next_power_of_2(batch), mode, neither is not None)
+        fixed = (triton.next_power_of_2(batch), instances)
         ctx.numbers = (dim, 1 / temperature, max(1, pairs // 2))
         _values[(tiles, pairs, members)](
-            *u, facts, counts, *masks, lse, parts, *ctx.numbers, *shape, tile, step, *fixed,
-            num_warps=warps,
-        )  # fmt: skip
-        ctx.save_for_backward(u, inverse, lse, facts, counts, *masks)
+            *u, *facts, lse, parts, *ctx.numbers, *shape, tile, step, *fixed, num_warps=warps
+        )
+        ctx.save_for_backward(u, inverse, lse, *facts)
         # the columns of a program, few, so that programs are many
         tile, step, ctx.warps = SLOPES if wide <= 128 else LONG
         pieces = triton.cdiv(rows, step) * max(1, groups - 1)
-        ctx.steps = max(2, triton.cdiv(pieces, SLOTS))
-        ctx.slots = triton.cdiv(pieces, ctx.steps)
-        ctx.fixed = (*shape, tile, step, *fixed, ctx.steps)
+        steps = max(2, triton.cdiv(pieces, SLOTS))
+        ctx.slots = triton.cdiv(pieces, steps)
+        ctx.fixed = (*shape, tile, step, *fixed, steps)
         ctx.tile = tile
         return parts.sum(dim=1)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         u, inverse, lse, *facts = ctx.saved_tensors
         members, groups, rows = inverse.shape
         dim, scale, pairs = ctx.numbers
@@ -121,11 +101,7 @@ class _Contrast(torch.autograd.Function):
             *u, inverse, parts, gradients[0].contiguous(), dz, dim, scale, pairs,
             groups * rows, _padded(dim), tile, ctx.slots, num_warps=2,
         )  # fmt: skip
-        return dz, None, None, None, None, None
-
-
-def _numbers(members: int, batch: int, z: Tensor) -> Tensor:
-    return torch.empty(members, batch, dtype=torch.int32, device=z.device)
+        return dz, None, None
 
 
 def _padded(size: int) -> int:
@@ -186,24 +162,18 @@ def _unit(
 
 @triton.jit
 def _pair(
-    facts, positives, neither, member, i, k, share,
-    rows: tl.constexpr, batch: tl.constexpr, mode: tl.constexpr, some_neither: tl.constexpr,
+    patients, member, i, k, share,
+    rows: tl.constexpr, batch: tl.constexpr, instances: tl.constexpr,
 ):  # fmt: skip
     """Of pairs (i, k): their share of the loss, and whether they count in the sums."""
     itself = i[:, None] == k[None, :]
     inside = (i[:, None] < rows) & (k[None, :] < rows)
-    if mode == INSTANCES:
+    if instances:
         same = (i[:, None] % batch == k[None, :] % batch) & ~itself
         return tl.where(same & inside, share, 0.0), inside & ~itself
-    if mode == PATIENTS:
-        mine = tl.load(facts + member * batch + i, mask=i < batch, other=-1)
-        theirs = tl.load(facts + member * batch + k, mask=k < batch, other=-2)
-        same = mine[:, None] == theirs[None, :]
-    else:
-        at = (member * batch + i[:, None]) * batch + k[None, :]
-        same = tl.load(positives + at, mask=inside, other=0) != 0
-        if some_neither:
-            inside = inside & (tl.load(neither + at, mask=inside, other=0) == 0)
+    mine = tl.load(patients + member * batch + i, mask=i < batch, other=-1)
+    theirs = tl.load(patients + member * batch + k, mask=k < batch, other=-2)
+    same = mine[:, None] == theirs[None, :]
     weight = tl.where(itself, 1.0 / batch, tl.where(same, share, 0.0))
     return tl.where(inside, weight, 0.0), inside
 
@@ -221,10 +191,10 @@ def _vectors(high, low, group, i, d, dim, rows: tl.constexpr):
 @triton.jit
 def _shares(
     counts, member,
-    rows: tl.constexpr, batch: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
+    rows: tl.constexpr, batch: tl.constexpr, width: tl.constexpr, instances: tl.constexpr,
 ):  # fmt: skip
     """The share of one positive pair, and of one instance as such."""
-    if mode == INSTANCES:
+    if instances:
         own = 1.0 / rows
         return own / (rows // batch - 1), own
     k = tl.arange(0, width)
@@ -233,9 +203,9 @@ def _shares(
 
 
 @triton.jit
-def _wanted(counts, member, i, share, own, batch: tl.constexpr, mode: tl.constexpr):
+def _wanted(counts, member, i, share, own, batch: tl.constexpr, instances: tl.constexpr):
     """Σ_k share_ik: what an instance weighs."""
-    if mode == INSTANCES:
+    if instances:
         return tl.zeros(i.shape, tl.float32) + own
     found = tl.load(counts + member * batch + i, mask=i < batch, other=0).to(tl.float32)
     return found * share + own
@@ -243,10 +213,9 @@ def _wanted(counts, member, i, share, own, batch: tl.constexpr, mode: tl.constex
 
 @triton.jit
 def _values(
-    high, low, facts, counts, positives, neither, lse, parts, dim, scale, pairs,
+    high, low, patients, counts, lse, parts, dim, scale, pairs,
     rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
-    tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
-    some_neither: tl.constexpr,
+    tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, instances: tl.constexpr,
 ):  # fmt: skip
     """Of rows i of group a against group b: log Σ_k exp S_ik, and their part of the value."""
     pair, member = tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -255,7 +224,7 @@ def _values(
         a, b = pair // (groups - 1), pair % (groups - 1)
         b = b + tl.where(b >= a, 1, 0)
     i, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
-    share, own = _shares(counts, member, rows, batch, width, mode)
+    share, own = _shares(counts, member, rows, batch, width, instances)
     ours, our_rest = _vectors(high, low, member * groups + a, i, d, dim, rows)
     top = tl.full([tile], float("-inf"), tl.float32)
     total = tl.zeros([tile], tl.float32)
@@ -265,9 +234,7 @@ def _values(
         theirs, rest = _vectors(high, low, member * groups + b, k, d, dim, rows)
         s = tl.zeros([tile, step], tl.float32)
         s = _dot(ours, our_rest, tl.trans(theirs), tl.trans(rest), s) * scale
-        weight, counted = _pair(
-            facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
-        )
+        weight, counted = _pair(patients, member, i, k, share, rows, batch, instances)
         pulled += tl.sum(weight * s, axis=1)
         s = tl.where(counted, s, float("-inf"))
         most = tl.maximum(top, tl.max(s, axis=1))
@@ -276,7 +243,7 @@ def _values(
         top = most
     log = top + tl.log(total)
     tl.store(lse + ((member * groups + a) * groups + b) * rows + i, log, mask=i < rows)
-    wanted = _wanted(counts, member, i, share, own, batch, mode)
+    wanted = _wanted(counts, member, i, share, own, batch, instances)
     value = tl.sum(tl.where(i < rows, wanted * log - pulled, 0.0), axis=0) / pairs
     place = (member * tl.num_programs(1) + pair) * tl.num_programs(0) + tl.program_id(0)
     tl.store(parts + place, value)
@@ -284,10 +251,10 @@ def _values(
 
 @triton.jit
 def _slopes(
-    high, low, lse, facts, counts, positives, neither, parts, dim, scale,
+    high, low, lse, patients, counts, parts, dim, scale,
     rows: tl.constexpr, batch: tl.constexpr, groups: tl.constexpr, wide: tl.constexpr,
-    tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, mode: tl.constexpr,
-    some_neither: tl.constexpr, steps: tl.constexpr,
+    tile: tl.constexpr, step: tl.constexpr, width: tl.constexpr, instances: tl.constexpr,
+    steps: tl.constexpr,
 ):  # fmt: skip
     """Of unit vectors i of group a: their gradient through some pieces of the other groups."""
     pieces: tl.constexpr = (rows + step - 1) // step
@@ -295,9 +262,9 @@ def _slopes(
     a, slot = tl.program_id(1) % groups, tl.program_id(1) // groups
     member = tl.program_id(2).to(tl.int64)
     i, d = tl.program_id(0) * tile + tl.arange(0, tile), tl.arange(0, wide)
-    share, own = _shares(counts, member, rows, batch, width, mode)
+    share, own = _shares(counts, member, rows, batch, width, instances)
     ours, our_rest = _vectors(high, low, member * groups + a, i, d, dim, rows)
-    wanted = _wanted(counts, member, i, share, own, batch, mode)
+    wanted = _wanted(counts, member, i, share, own, batch, instances)
     # the gradient of S, of about the size of `own`, as float16 has most of its bits
     larger = tl.minimum(1.0 / own, 16384.0)
     slope = tl.zeros([tile, wide], tl.float32)
@@ -309,15 +276,13 @@ def _slopes(
         theirs, rest = _vectors(high, low, member * groups + b, k, d, dim, rows)
         s = tl.zeros([tile, step], tl.float32)
         s = _dot(ours, our_rest, tl.trans(theirs), tl.trans(rest), s) * scale
-        weight, counted = _pair(
-            facts, positives, neither, member, i, k, share, rows, batch, mode, some_neither
-        )
+        weight, counted = _pair(patients, member, i, k, share, rows, batch, instances)
         s = tl.where(counted, s, float("-inf"))
         by_row = lse + ((member * groups + a) * groups + b) * rows
         by_column = lse + ((member * groups + b) * groups + a) * rows
         row = tl.load(by_row + i, mask=i < rows, other=0.0)
         column = tl.load(by_column + k, mask=k < rows, other=0.0)
-        sought = _wanted(counts, member, k, share, own, batch, mode)
+        sought = _wanted(counts, member, k, share, own, batch, instances)
         pull = tl.exp(s - row[:, None]) * wanted[:, None]
         pull += tl.exp(s - column[None, :]) * sought[None, :]
         pull, little = _apart((pull - 2.0 * weight) * larger)

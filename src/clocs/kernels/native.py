@@ -164,7 +164,7 @@ _Adam = c_struct(  # `Step` of adam.c
 )  # fmt: skip
 _Contrast = c_struct(  # as in contrast.c
     int64=("members", "pairs", "batch", "threads"),
-    pointers=("similarity", "positives", "neither", "value", "slope", "scratch"),
+    pointers=("similarity", "positives", "value", "slope", "scratch"),
 )
 
 
@@ -198,15 +198,12 @@ def adam(
     return moved
 
 
-def contrast(
-    similarity: Tensor, positives: Tensor, neither: Tensor | None
-) -> tuple[Tensor, Tensor] | None:
+def contrast(similarity: Tensor, positives: Tensor) -> tuple[Tensor, Tensor] | None:
     """The contrastive loss: (members, pairs) values, and the gradient of each.
 
     Args:
         similarity: (members, pairs, batch, batch).
         positives: (members, batch, batch) bool.
-        neither: The same: pairs that count in neither sum.
     """
     usable = similarity.device.type == "cpu" and similarity.dtype == torch.float32
     library = compiled_library("contrast") if usable else None
@@ -218,12 +215,11 @@ def contrast(
     tensors = {
         "similarity": similarity.contiguous(),
         "positives": positives.contiguous(),
-        "neither": neither if neither is None else neither.contiguous(),
         "value": value,
         "slope": slope,
         "scratch": similarity.new_empty(threads, 2 * wide + 7, wide),
     }
-    pointers = {k: v.data_ptr() for k, v in tensors.items() if v is not None}
+    pointers = {k: v.data_ptr() for k, v in tensors.items()}
     given = _Contrast(members=members, pairs=pairs, batch=batch, threads=threads, **pointers)
     library.contrast(ctypes.byref(given))
     return value, slope

@@ -45,10 +45,6 @@ def patient_nce(z: Tensor, positives: Tensor, temperature: float = 0.1) -> Tenso
         positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
         temperature: τ.
     """
-    if in_kernels(z):
-        from clocs.kernels import contrast_triton
-
-        return contrast_triton.masked_patient_nce(z, positives, None, temperature)
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
@@ -105,7 +101,7 @@ class _BothWays(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, similarity: Tensor, positives: Tensor) -> Tensor:
-        compiled = contrast(similarity, positives, None)
+        compiled = contrast(similarity, positives)
         if compiled is not None:
             ctx.save_for_backward(compiled[1])
             return compiled[0]

@@ -30,12 +30,14 @@ class PatientNCE(Projecting):
     )
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
-        from clocs.pretraining.losses import patient_nce, same_patient_nce
+        import torch
 
-        z = self.projected(z, weights)
-        if self.positives == "patient":
-            return same_patient_nce(z, batch.patients, self.temperature)
-        return patient_nce(z, self.pairs(batch), self.temperature)
+        from clocs.pretraining.losses import same_patient_nce
+
+        z, patients = self.projected(z, weights), batch.patients
+        if self.positives != "patient":  # nobody has two instances
+            patients = torch.arange(patients.shape[1], device=z.device).expand_as(patients)
+        return same_patient_nce(z, patients, self.temperature)
 
     def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         from clocs.pretraining.losses import patient_nce_of_rows
