@@ -114,7 +114,7 @@ def randomness() -> None:
 def losses() -> None:
     from clocs.kernels import contrast_triton
 
-    for shape in ((5, 2, 256, 128), (5, 8, 256, 128), (3, 2, 100, 32), (2, 4, 37, 256)):
+    for shape in ((5, 2, 256, 128), (2, 4, 37, 256)):
         z = torch.zeros(shape, requires_grad=True)
         patients = torch.zeros(shape[0:3:2], dtype=torch.int64)
         contrast_triton.patient_nce(z, patients, 0.1).sum().backward()
@@ -151,7 +151,6 @@ def blocks() -> None:
     for length, c_in, c_out in ((2500, 1, 4), (416, 4, 16), (69, 16, 32)):
         for dtype, dropout, of_input in (
             (torch.float32, 0.1, c_in > 1),
-            (torch.float32, 0.0, c_in > 1),
             (torch.bfloat16, 0.1, c_in > 1),
         ):
             h = torch.zeros(2, 64, length, c_in, dtype=dtype, requires_grad=of_input)
@@ -165,7 +164,7 @@ def layers() -> None:
     from clocs.kernels.layers_triton import LinearReLU
 
     layer: Callable[..., torch.Tensor] = LinearReLU.apply
-    for n, c_in, c_out in ((512, 320, 128), (512, 128, 128), (512, 320, 32), (512, 320, 256)):
+    for n, c_in, c_out in ((512, 320, 128), (512, 320, 32)):
         for dtype in (torch.float32, torch.bfloat16):
             h = torch.zeros(5, n, c_in, dtype=dtype, requires_grad=True)
             weight = torch.zeros(5, c_in, c_out, requires_grad=True)

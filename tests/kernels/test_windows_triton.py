@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -105,7 +102,7 @@ def is_exact(chain: str) -> bool:
 
 @pytest.mark.parametrize(
     ("chain", "samples"),
-    [(chain, 997) for chain in (*SINGLE, *FIGURE_3, *LONG)] + [(chain, 300) for chain in LONG],
+    [(chain, 331) for chain in (*SINGLE, *FIGURE_3, *LONG)] + [(chain, 300) for chain in LONG[:2]],
 )
 def test_fused_views_equal_those_of_torch(device: torch.device, chain: str, samples: int) -> None:
     assert batches.program(parse(chain), samples) is not None
@@ -117,7 +114,7 @@ def test_a_frame_of_2500_samples_is_made_alike(device: torch.device) -> None:
         assert_same(device, perturbed(chain), samples=2500, exact=is_exact(chain))
 
 
-@pytest.mark.parametrize(("samples", "stream"), [(997, True), (2500, False)])
+@pytest.mark.parametrize(("samples", "stream"), [(331, True), (300, False)])
 def test_all_transforms_of_mt_ssl_equal_those_of_torch(
     device: torch.device, samples: int, stream: bool
 ) -> None:
@@ -170,57 +167,3 @@ def test_chains_that_a_single_pass_cannot_make_are_left_to_torch(
 def test_every_fused_perturbation_is_tested() -> None:
     fused = {name for name, row in PERTURBATIONS.items() if row.fused}
     assert fused == {step.name for chain in SINGLE for step in parse(chain).steps}
-
-
-COMPILE = """
-import torch
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import MockTensor
-
-class H200:
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
-    get_current_device = staticmethod(lambda: 0)
-    get_current_stream = staticmethod(lambda device: 0)
-
-driver.set_active(H200())
-from clocs.kernels.windows_triton import _windows
-
-int64, real = MockTensor(torch.int64), MockTensor(torch.float32)
-for programs, offset, normalized, located, scale, dtype in VARIANTS:
-    compiled = _windows.warmup(
-        MockTensor(torch.int16), int64, int64, scale and real, int64, MockTensor(torch.int32),
-        MockTensor(getattr(torch, dtype)), 256, programs, offset, normalized, located, 2500, 4096,
-        num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
-    )
-    assert "sm_90" in compiled.asm["ptx"]
-_windows.warmup(
-    MockTensor(torch.int16), int64, None, None, None, None, real, 0, ((),), None, True, True, 2500,
-    4096, num_warps=8, enable_fp_fusion=False, grid=(1, 1, 1),
-)
-"""
-
-
-def test_the_kernel_compiles_for_an_h200() -> None:
-    pytest.importorskip("triton", reason="needs triton: pip install triton")
-
-    def programs(*chains: str) -> tuple[batches.Program | None, ...]:
-        return tuple(batches.program(parse(c) if c else None, 2500) for c in chains)
-
-    variants = [
-        (programs(""), None, True, False, None, "float32"),
-        (programs("gaussian"), None, True, True, True, "bfloat16"),
-        (programs("", *TASKS.values()), -0.5, False, False, None, "float32"),
-        (programs(*FIGURE_3[:4]), None, True, False, True, "float32"),
-        (programs("gaussian>time_warp>noise_snr"), None, False, False, True, "float32"),
-    ]
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    script = COMPILE.replace("VARIANTS", repr(variants))
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        check=False,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from clocs.errors import SettingError
-from clocs.kernels import block_kernels as kernels
+from clocs.kernels import block_triton as kernels
 from clocs.kernels.layers import EPSILON, KERNEL, POOL, STRIDE, convolved
 
 PROGRAMS = 211  # per member, at most: sums must not depend on how many train beside it; five

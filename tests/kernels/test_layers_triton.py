@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -15,16 +16,13 @@ from clocs.kernels.layers import EPSILON, convolved
 from clocs.training.signals import min_max
 
 
-@pytest.fixture(scope="module", autouse=True)
-def interpreter() -> None:
+@pytest.fixture(scope="module")
+def gpu() -> ModuleType:
+    """The block's kernels in the interpreter."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU: tests of trainings run these kernels on it")
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     pytest.importorskip("triton", reason="needs triton: pip install triton")
-
-
-@pytest.fixture(scope="module")
-def gpu(interpreter: None) -> ModuleType:
     from clocs.kernels import layers_triton as fused
 
     return fused
@@ -96,7 +94,7 @@ def test_the_fused_block_in_evaluation_equals_the_plain_one(gpu: ModuleType) -> 
     assert torch.allclose(gpu.triton_block_eval(h, weight, scale, shift), expected, atol=1e-5)
 
 
-def test_gathered_windows_are_normalized_and_flat_ones_are_zero() -> None:
+def test_gathered_windows_are_normalized_and_flat_ones_are_zero(gpu: ModuleType) -> None:
     from clocs.kernels.windows_triton import normalized_windows
 
     flat = torch.randint(-500, 500, (1000,), dtype=torch.int16)
@@ -115,3 +113,35 @@ def test_more_views_than_a_kernel_can_count_are_refused(gpu: ModuleType) -> None
         gpu.TritonBlock.apply(h, weight, scale, scale, keys, 0.0, 1.0)
     with pytest.raises(SettingError, match="smaller batch size"):
         gpu.triton_block_eval(h, weight, scale, scale)
+
+
+@pytest.mark.parametrize(("n", "c_in", "c_out"), [(70, 40, 24), (33, 64, 96)])
+def test_the_layer_and_its_gradient_equal_torchs(
+    device: torch.device, n: int, c_in: int, c_out: int
+) -> None:
+    from clocs.kernels.layers_triton import LinearReLU
+
+    layer: Callable[..., torch.Tensor] = LinearReLU.apply
+    torch.manual_seed(n)
+    shapes = ((2, n, c_in), (2, c_in, c_out), (2, c_out))
+    inputs = [torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes]
+    ours = [x.detach().float().to(device).requires_grad_() for x in inputs]
+    expected = torch.baddbmm(inputs[2][:, None], inputs[0], inputs[1]).relu()
+    found = layer(*ours)
+    weight = torch.randn_like(expected)
+    by_torch = torch.autograd.grad((expected * weight).sum(), inputs)
+    by_kernel = torch.autograd.grad((found * weight.float().to(device)).sum(), ours)
+    for a, b in zip((found, *by_kernel), (expected, *by_torch), strict=True):
+        assert torch.allclose(
+            a.cpu().double(), b, rtol=1e-4, atol=1e-5 * float(b.detach().abs().max())
+        )
+
+
+def test_what_is_no_number_stays_none(device: torch.device) -> None:
+    from clocs.kernels.layers_triton import LinearReLU
+
+    layer: Callable[..., torch.Tensor] = LinearReLU.apply
+    h, weight, bias = torch.randn(2, 3, 16), torch.randn(2, 16, 16), torch.randn(2, 16)
+    h[1, 2, 3] = torch.nan
+    found = layer(h.to(device), weight.to(device), bias.to(device))
+    assert found.isfinite().all(dim=2).tolist() == [[True] * 3, [True, True, False]]
