@@ -107,10 +107,10 @@ def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, float]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "clocs", "explore", "--no-browse", "--token", "none", "--json"),
-            *("--embeddings", str(folder / "patients.parquet"), "--cache", str(folder / "cache")),
+            *("--embeddings", str(folder / "patients.parquet")),
         ],
         stdout=subprocess.PIPE,
-        env=os.environ,
+        env=os.environ | {"CLOCS_CACHE": str(folder / "cache")},
     )
     assert process.stdout is not None
     return process, json.loads(process.stdout.readline())["url"], began

@@ -181,7 +181,7 @@ def steps_in(work: Path, recordings: int, encoder: Path | None) -> dict[str, Ste
         "explore": Step(
             (
                 *("explore", store, "--checkpoint", run, "--embeddings", table),
-                *("--cache", str(work / "cache"), "--no-browse", "--token", "none", "--json"),
+                *("--no-browse", "--token", "none", "--json"),
             ),
             "cache",
         ),
@@ -201,9 +201,10 @@ def run_step(name: str, step: Step, work: Path, recordings: int, *, final_map: b
         command += ["--work", str(work)]
     began = time.perf_counter()
     with (work / f"{name}.log").open("wb") as log:
-        limit = {"CLOCS_MEMORY_GIB": str(LIMIT)}  # signals beyond half of it are mapped from files
+        # signals beyond half of the memory are mapped from files
+        own = {"CLOCS_MEMORY_GIB": str(LIMIT), "CLOCS_CACHE": str(work / "cache")}
         child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, cwd=work, env=os.environ | limit
+            command, stdout=subprocess.PIPE, stderr=log, cwd=work, env=os.environ | own
         )
         with watched(child.pid) as peak:
             notes = looked_at(child, final_map) if name == "explore" else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -172,7 +173,12 @@ def serving(house: Path, *arguments: object) -> Iterator[tuple[str, list[str]]]:
     command = [sys.executable, "-m", "clocs", *map(str, arguments), "--token", "none", "--json"]
     logged: list[str] = []
     running = subprocess.Popen(
-        command, cwd=house, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=house,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"CLOCS_CACHE": str(house / "cache")},
     )
     assert running.stdout is not None
     try:
@@ -211,13 +217,12 @@ def test_the_explorer_logs_and_shows_no_names_ids_dates_and_paths(house: Path) -
     table = pl.read_parquet(house / "store" / "table.parquet")
     secret = [*PERSON, *WHEN, HOME, RECORDING, *table["patient"].unique().to_list()]
     options = ("store", "--checkpoint", "run", "--runs", "run", "--no-browse")
-    given = ("explore", *options, "--cache", house / "cache")
-    with serving(house, *given) as (url, logged):
+    with serving(house, "explore", *options) as (url, logged):
         _, arrays = unpack(unhurried.get(f"{url}/api/map").content)
         codes = [bytes(one).hex() for one in arrays["codes"]]
         pages = ["session", "map", "names", "distances", "projection", "heart-rates", "quality"]
         pages += [f"patients/{codes[0]}{end}" for end in ("", "/neighbors", "/neighbors.csv")]
-        pages += [f"patients/{codes[0]}/recordings/0{end}" for end in ("", "/predictions")]
+        pages += [f"patients/{codes[0]}/recordings/0{end}" for end in ("/signal", "/predictions")]
         pages += ["runs", "cohorts"]
         shown = [unhurried.get(f"{url}/api/{page}") for page in pages]
         shown.append(unhurried.get(url))

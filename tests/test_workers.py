@@ -104,7 +104,7 @@ def test_an_error_of_the_package_and_a_defect_both_reach_the_caller(act: Act) ->
     with pytest.raises(UnusableError) as unusable:
         list(batches(act, [["a", "error"]]))
     assert (unusable.value.reason, unusable.value.detail) == ("nan", "it is not")
-    with pytest.raises(ZeroDivisionError) as defect:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: a defect") as defect:
         list(batches(act, [["defect"]]))
     assert "test_workers.py" in defect.value.__notes__[0]
     with pytest.raises(RuntimeError, match="OddError: 1 and 2") as odd:

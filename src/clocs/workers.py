@@ -359,10 +359,12 @@ def _results(
             results.append(act(item))
     except MemoryError:
         raise
-    except BaseException as error:  # the parent raises it
-        if not isinstance(error, ClocsError):  # the traceback does not travel itself
-            error.add_note("".join(traceback.format_exception(error)))
-        return _sendable(error)
+    except ClocsError as error:  # the parent raises it
+        return error
+    except BaseException as error:  # neither the traceback nor every error can be sent
+        other = RuntimeError(f"{type(error).__name__}: {error}")
+        other.add_note("".join(traceback.format_exception(error)))
+        return other
     finally:
         end_after(0)
     return results
@@ -396,18 +398,6 @@ def send(file: BinaryIO, value: object, slot: memoryview | None) -> None:
     for raw in through_pipe:
         file.write(raw)
     file.flush()
-
-
-def _sendable(error: BaseException) -> BaseException:
-    """The error, or one that says the same where it cannot be pickled and made again."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 (its own)
-    except Exception:
-        other = RuntimeError(f"{type(error).__name__}: {error}")
-        for note in getattr(error, "__notes__", ()):
-            other.add_note(note)
-        return other
-    return error
 
 
 def receive(file: BinaryIO, slot: memoryview | None, *, keep: bool = False) -> Any:

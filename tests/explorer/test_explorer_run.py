@@ -83,7 +83,7 @@ def test_an_explorer_that_is_terminated_leaves_no_temporary_files(
     script.write_text(
         "import sys, webbrowser, clocs\n"
         "webbrowser.open = lambda address: print(address, flush=True)\n"
-        "clocs.explore(embeddings=sys.argv[1], cache=sys.argv[2])\n"
+        "clocs.explore(embeddings=sys.argv[1])\n"
     )
     command = [sys.executable, str(script), str(file), str(tmp_path / "cache")]
     running = subprocess.Popen(

@@ -55,15 +55,13 @@ def test_the_part_is_named_only_where_ids_are_shown() -> None:
     assert seen_sentence("test", show_ids=True) is seen_sentence(None, show_ids=True) is None
 
 
-@pytest.mark.parametrize("saved", [False, True])
 def test_the_notice_is_shown_with_the_prediction(
-    new_page: Callable[..., Page], session: Session, trained: Checkpoint, saved: bool
+    new_page: Callable[..., Page], session: Session, trained: Checkpoint
 ) -> None:
-    models = SavedClassifiers.load([some_classifier(trained)]) if saved else None
+    models = SavedClassifiers.load([some_classifier(trained)])
     splits = session.embeddings.rows["split"].to_list()
     with serving(replace(session, models=models)) as served:
-        width, height = (390, 844) if saved else (1280, 800)
-        page = new_page(viewport={"width": width, "height": height})
+        page = new_page(viewport={"width": 390, "height": 844})
         for part in ("train", "validation", "test"):
             page.goto(f"{served.url}/?patient={session.codes[splits.index(part)]}")
             expect(page.locator("#predictions .bars")).to_be_visible()

@@ -92,7 +92,6 @@ def embed_stores(
     checkpoint: Path,
     stores: Sequence[Store],
     *,
-    split_seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> tuple[Embeddings, ReferenceDistances]:
     """Patients of all stores, and the distances between halves of test patients' recordings.
@@ -114,7 +113,7 @@ def embed_stores(
     for store in stores:
         tick = partial(progress, f"Encoding {store.manifest.dataset}")
         tick(0, len(store))
-        patients, own = _embed(encoder, store, leads, half, split_seed, tick)
+        patients, own = _embed(encoder, store, leads, half, tick)
         parts.append(patients)
         halves.append(own)
     return joined(parts), distances_of_halves(np.concatenate(halves))
@@ -125,7 +124,6 @@ def _embed(
     store: Store,
     available: Sequence[str],
     half: float,
-    split_seed: int,
     progress: Callable[[int, int], None],
 ) -> tuple[Embeddings, NDArray[np.float32]]:
     """Patients, and (patients, 2, dim) halves of the test patients' recordings.
@@ -139,7 +137,7 @@ def _embed(
 
     frame, trained = encoder.card.frame, encoder.card.leads
     leads = [lead for lead in trained if lead in available] or list(available)
-    embed = partial(embed_levels, encoder, store, leads=leads, split_seed=split_seed)
+    embed = partial(embed_levels, encoder, store, leads=leads)
     patients = embed(levels=["patient"], spec=frame, progress=progress)["patient"]
     if set(leads) != set(trained):
         sentence = (

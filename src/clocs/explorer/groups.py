@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from clocs.errors import ClocsError, SettingError
 from clocs.files import private_folder, write_atomic, writing
@@ -148,12 +149,8 @@ def wilson(count: int, of: int) -> tuple[float, float]:
     """The Wilson score interval of a share, for 95 %."""
     if not of:
         return 0.0, 1.0
-    share = count / of
-    middle = share + Z**2 / (2 * of)
-    reach = Z * sqrt(share * (1 - share) / of + Z**2 / (4 * of**2))
-    scale = 1 + Z**2 / of
-    low, high = (middle - reach) / scale, (middle + reach) / scale
-    return (0.0 if not count else low), (1.0 if count == of else high)
+    low, high = binomtest(count, of).proportion_ci(method="wilson")
+    return float(low), float(high)
 
 
 def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]:

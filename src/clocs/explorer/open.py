@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,10 +34,8 @@ def open_session(
     embeddings: Path | None = None,
     models: Sequence[Classifier | Path | str] = (),
     runs: Path | None = None,
-    cohorts: Path | None = None,
     cache: Path | None = None,
     show_ids: bool = False,
-    split_seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Session:
     """A session for these stores and this encoder, or the demo's; see `clocs.explore`."""
@@ -62,9 +60,7 @@ def open_session(
     if embeddings is not None:
         patients, distances = Embeddings.load(embeddings), None
     elif file is not None and opened:
-        patients, distances = embed_stores(
-            file, list(opened.values()), split_seed=split_seed, progress=progress
-        )
+        patients, distances = embed_stores(file, list(opened.values()), progress=progress)
     else:
         raise SettingError(
             "the explorer needs both `checkpoint` and `store`, or `embeddings`; with no arguments "
@@ -83,6 +79,7 @@ def open_session(
         )
     expect_distinct(patients.rows, patients.level)
     key = key_of(cache)
+    beside = next((store.path for store in opened.values()), None) or embeddings or Path()
     patients, codes = in_order_of_pseudonyms(patients, key)
     return Session(
         embeddings=patients,
@@ -94,18 +91,12 @@ def open_session(
         heart_rates=HeartRates(patients.rows, opened, cache),
         checkpoint=file,
         models=saved,
-        cohorts=cohorts or _beside(opened, embeddings),
+        cohorts=beside.parent / "cohorts",
         report=report if report is not None else report_beside(file),
         runs=next(filter(_has_runs, (runs, file and file.parent)), None),
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),
     )
-
-
-def _beside(stores: Mapping[str, Store], embeddings: Path | None) -> Path:
-    """The folder for cohorts: beside the first store, or else beside the embeddings."""
-    first = next((store.path for store in stores.values()), embeddings)
-    return (first.parent if first is not None else Path()) / "cohorts"
 
 
 def find_report(runs: Path) -> Path | None:

@@ -40,7 +40,6 @@ OTHER = "other"
 Positions = NDArray[np.float32]  # (patients, 2)
 UMAP = {"neighbors": 15, "min_dist": 0.1, "seed": 0}
 SAMPLE = 100_000  # patients that UMAP lays out; the others are placed among them, as uploads are
-_SHARE = 0.35  # of the time spent finding neighbors; the rest is layout
 _NEAREST, _PROBES = 10, 8  # neighbors of a patient that is placed, and lists searched for them
 _AT_ONCE = 65_536  # patients
 MAP = ArrayFile("a cached map", key="clocs.map", format=1, remedy="delete it")  # of `positions`
@@ -68,7 +67,7 @@ def pca(vectors: NDArray[np.float32]) -> Positions:
 def position_among(
     positions: Positions, rows: NDArray[np.int64], cosine: NDArray[np.float32]
 ) -> Positions:
-    """(2,) position of a new recording: its neighbours' mean, weighted by inverse distance.
+    """(2,) position of a new recording: its neighbors' mean, weighted by inverse distance.
 
     UMAP's own transform starts there too, but would need the fitted model, not just the map.
     """
@@ -246,27 +245,19 @@ def main(source: Path) -> None:
 def _layout(vectors: Positions) -> Positions:
     import umap
 
-    _report(0.05, "finding nearest neighbours")
+    _report(0.1, "computing the layout")
     reducer = umap.UMAP(
         n_neighbors=min(UMAP["neighbors"], len(vectors) - 1),
         min_dist=UMAP["min_dist"],
         metric="cosine",
         random_state=UMAP["seed"],  # single-threaded, but reproducible
         init="pca",
-        verbose=True,
-        tqdm_kwds={"file": _Steps(), "bar_format": "{n_fmt}/{total_fmt}", "mininterval": 0.2},
     )
-    # UMAP prints to stdout, which must carry nothing but progress lines.
-    _outputs.append(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    os.dup2(2, 1)
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
-        sys.stdout = nowhere
-        made = reducer.fit_transform(vectors)
-    return np.ascontiguousarray(made, np.float32)
+    return np.ascontiguousarray(reducer.fit_transform(vectors), np.float32)
 
 
 def placed(others: Positions, some: Positions, positions: Positions) -> Positions:
-    """(m, 2) positions of others: the mean of their nearest neighbours', as of uploads.
+    """(m, 2) positions of others: the mean of their nearest neighbors', as of uploads.
 
     Args:
         others: (m, dim) unit vectors, perhaps memory-mapped.
@@ -301,29 +292,14 @@ def _rotated(positions: Positions) -> Positions:
     return np.ascontiguousarray(centered @ axes[:, ::-1], np.float32)
 
 
-class _Steps:
-    """The file that tqdm writes its epoch counts to."""
-
-    def write(self, text: str) -> int:
-        done, _, total = text.strip().rpartition("\r")[2].partition("/")
-        if done.isdigit() and total.isdigit() and int(total):
-            _report(_SHARE + (1 - _SHARE) * int(done) / int(total), "computing the layout")
-        return len(text)
-
-    def flush(self) -> None: ...
-
-
-_outputs: list[Any] = [sys.stdout]  # the last is written to
-
-
 def _report(progress: float, stage: str) -> None:
-    _write({"progress": round(progress, 3), "stage": stage})
+    _write({"progress": progress, "stage": stage})
 
 
 def _write(message: dict[str, Any]) -> None:
     try:
-        _outputs[-1].write(json.dumps(message) + "\n")
-        _outputs[-1].flush()
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
     except BrokenPipeError:  # the server has ended: nobody waits for the map
         os._exit(1)
 

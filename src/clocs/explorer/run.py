@@ -29,10 +29,7 @@ def explore(
     embeddings: Path | str | None = None,
     model: Classifier | Path | str | Sequence[Classifier | Path | str] = (),
     runs: Path | str | None = None,
-    cohorts: Path | str | None = None,
-    cache: Path | str | None = None,
     show_ids: bool = False,
-    split_seed: int = 0,
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = "new",
@@ -48,14 +45,9 @@ def explore(
         embeddings: A file written by `clocs.embed` at level 'patient', used instead of encoding
             the stores.
         model: Classifiers, their files or the names of shipped ones. They predict the recordings
-            and uploads that are shown, and explain it; without any, a logistic regression is
-            fitted to the embeddings of each labeled dataset.
+            and uploads that are shown, and explain it.
         runs: A folder with trainings, whose curves are shown while they train, or a report.
-        cohorts: Folder where groups of patients are saved, each as a CSV file of IDs; `cohorts`
-            beside the first store, or beside the embeddings, by default.
-        cache: Folder for computed embeddings and maps; the system's cache folder by default.
         show_ids: Show patients' own IDs instead of pseudonyms.
-        split_seed: Random seed for the patient split.
         host: Address to listen on.
         port: Port to listen on; 0 picks a free one.
         token: Secret that visitors must present, in the page's address; 'new' generates one. None
@@ -86,10 +78,7 @@ def explore(
         embeddings=Path(embeddings) if embeddings else None,
         models=model if isinstance(model, Sequence) and not isinstance(model, str) else [model],
         runs=Path(runs) if runs else None,
-        cohorts=Path(cohorts) if cohorts else None,
-        cache=Path(cache) if cache else None,
         show_ids=show_ids,
-        split_seed=split_seed,
         progress=progress,
     )
     listening.listen(128)  # from here on the browser may connect; `_serve` answers
@@ -139,7 +128,7 @@ def _exit_when_terminated() -> Iterator[None]:
 
 
 def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
-    """Answer until interrupted; the map and the predictors are computed meanwhile."""
+    """Answer until interrupted; the map and the index are computed meanwhile."""
     from clocs.explorer.server import make_api
     from clocs.web.server import GracefulServer, names_of
     from clocs.web.shield import Shield
@@ -147,7 +136,7 @@ def _serve(session: Session, listening: socket.socket, host: str, token: str | N
     app = Shield(make_api(session), hosts=names_of(host), token=token)
     session.projection.start()
     session.heart_rates.start()
-    warming = threading.Timer(2.0, session.warm)  # the map comes first
+    warming = threading.Timer(2.0, lambda: session.index)  # the map comes first
     warming.daemon = True
     warming.start()
     try:

@@ -31,7 +31,7 @@ from clocs.explorer.patient_map import (
     pca,
     whole_rates,
 )
-from clocs.explorer.predictions import Predictors, SavedClassifiers, Source, seen_sentence
+from clocs.explorer.predictions import SavedClassifiers, Source
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.beats import average_beat, heart_rate
@@ -90,7 +90,7 @@ class Session:
     key: bytes  # of the pseudonyms
     heart_rates: HeartRates
     checkpoint: Path | None = None  # for uploads
-    models: SavedClassifiers | None = None  # which predict; where None, fitted ones do
+    models: SavedClassifiers | None = None  # which predict
     cohorts: Path = Path("cohorts")  # where groups of patients are saved
     report: Path | None = None  # a page with results
     runs: Path | None = None  # a folder of trainings
@@ -106,7 +106,6 @@ class Session:
         if list(self.codes) != sorted(self.codes):
             raise ValueError("patients must be in the order of their pseudonyms")
         self._rows = {code: row for row, code in enumerate(self.codes)}
-        self.predictors = Predictors(self.embeddings, self.stores)
 
     # All patients
 
@@ -228,7 +227,7 @@ class Session:
         return {"code": self.codes[row], "row": row, "name": self.name(row)} | facts
 
     def patient(self, code: str) -> dict[str, Any]:
-        """A patient's facts, recordings and predicted classes."""
+        """A patient's facts and recordings."""
         row = self.row(code)
         table = self._recordings(row)
         listed = [
@@ -241,18 +240,7 @@ class Session:
             }
             for number, one in enumerate([] if table is None else table.iter_rows(named=True))
         ]
-        facts = self.summary(row)
-        vector, dataset = self.embeddings.vectors[row], facts["dataset"]
-        seen = seen_sentence(self.embeddings.rows["split"][row], show_ids=self.show_ids)
-        fitted = [one | {"notice": seen} for one in self.fitted(vector, [dataset])]
-        return facts | {"recordings": listed, "predictions": fitted}
-
-    def fitted(
-        self, vector: NDArray[np.float32], datasets: Sequence[str] | None = None
-    ) -> list[dict[str, Any]]:
-        """Predictions of fitted classifiers; none where saved ones predict."""
-        made = [] if self.models is not None else self.predictors.predict(vector, datasets)
-        return [one | {"notice": None} for one in made]
+        return self.summary(row) | {"recordings": listed}
 
     def predictor(self) -> SavedClassifiers:
         """The saved classifiers."""
@@ -298,12 +286,6 @@ class Session:
     @cached_property
     def index(self) -> PatientIndex:
         return PatientIndex.build(self.embeddings)
-
-    def warm(self) -> None:
-        """Prepare what the first click would otherwise wait for."""
-        self.index  # noqa: B018
-        if self.models is None:
-            self.predictors.fit()
 
     def neighbors(
         self, code: str, k: int = NEIGHBORS, where: Where | None = None

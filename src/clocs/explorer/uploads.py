@@ -95,7 +95,7 @@ class Uploads:
         self._encoder: Checkpoint | None = None
 
     def add(self, recording: Recording) -> dict[str, Any]:
-        """Keep a recording, place it on the map and find its neighbours."""
+        """Keep a recording, place it on the map and find its neighbors."""
         upload = self._embedded(recording)
         code = secrets.token_hex(8)
         with self._lock:
@@ -108,7 +108,7 @@ class Uploads:
         return sum(one.recording.digital.nbytes for one in self._held.values())
 
     def facts(self, code: str) -> dict[str, Any]:
-        """An upload's facts, position, neighbours and predicted classes."""
+        """An upload's facts, position and neighbors."""
         upload = self._get(code)
         one, vector = upload.recording, upload.vector
         near = [] if vector is None else self._session.near(vector, NEIGHBORS)
@@ -124,7 +124,6 @@ class Uploads:
             "recording": recording_facts(one.leads, one.samples, one.rate, one.unit),
             "position": position,
             "neighbors": near,
-            "predictions": [] if vector is None else self._session.fitted(vector),
         }
 
     def recording(self, code: str) -> Recording:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from clocs._version import __version__
 from clocs.errors import ClocsError
-from clocs.service.bodies import SentRecording, example_body
+from clocs.service.bodies import KINDS, SentRecording, example_body, plain_kind
 from clocs.service.service import Level, Service, Task, UnknownModelError
 from clocs.web.shield import Problem, add_problems
 from clocs.web.uploads import FORM
@@ -24,6 +25,13 @@ SearchLevel = Annotated[Level, Query(description="What to search.")]
 Rate = Annotated[float | None, Query(ge=50, le=10_000, description="Of an array: in Hz.")]
 Leads = Annotated[str | None, Query(description="Of an array: names, separated by commas.")]
 Unit = Annotated[str | None, Query(description="Of an array; mV by default.")]
+
+
+def _array(rate: Rate = None, leads: Leads = None, unit: Unit = None) -> dict[str, Any]:
+    return {"rate": rate, "leads": leads, "unit": unit}
+
+
+Array = Annotated[dict[str, Any], Depends(_array)]
 
 
 class Status(BaseModel):
@@ -133,11 +141,21 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 
 def _add_computations(app: FastAPI, service: Service) -> None:
-    async def answer(request: Request, task: Task, **query: Any) -> Response:
+    limits = asdict(service.limits)
+
+    async def answer(request: Request, task: Task, query: dict[str, Any]) -> Response:
         service.expect_ready()
         service.served(task)  # an unknown model is refused before the body is received
         service.batcher.expect_room()
-        posted = await service.bodies.receive(request, query)
+        kind = request.headers.get("content-type", "")
+        if plain_kind(kind) not in KINDS:
+            raise HTTPException(
+                415,
+                "send the ECG as application/json, application/x-npy or application/x-npz, or "
+                "files as multipart/form-data",
+            )
+        facts = {"type": kind, "query": query, "limits": limits}
+        posted = await service.reader.receive(request, facts)
         results = await service.run(task, posted.recordings)
         unusable = sum(isinstance(one, ClocsError) for one in results)
         counted = service.metrics.recordings
@@ -156,34 +174,23 @@ def _add_computations(app: FastAPI, service: Service) -> None:
     }
 
     @app.post("/models/{name}/embedding", responses=_responses(Embedding), **described)
-    async def embedding(
-        request: Request, name: ModelName, rate: Rate = None, leads: Leads = None, unit: Unit = None
-    ) -> Response:
+    async def embedding(request: Request, name: ModelName, array: Array) -> Response:
         """The embedding of an ECG, or of each of a batch."""
-        task = Task("embedding", name)
-        return await answer(request, task, rate=rate, leads=leads, unit=unit)
+        return await answer(request, Task("embedding", name), array)
 
     @app.post("/models/{name}/prediction", responses=_responses(Prediction), **described)
-    async def prediction(
-        request: Request, name: ModelName, rate: Rate = None, leads: Leads = None, unit: Unit = None
-    ) -> Response:
+    async def prediction(request: Request, name: ModelName, array: Array) -> Response:
         """The classes that a classifier predicts for an ECG, or for each of a batch."""
-        task = Task("prediction", name)
-        return await answer(request, task, rate=rate, leads=leads, unit=unit)
+        return await answer(request, Task("prediction", name), array)
 
     @app.post("/neighbors", responses=_responses(Neighbors), **described)
     @app.post("/neighbours", include_in_schema=False)  # as it was called before
     async def neighbors(
-        request: Request,
-        k: K = 10,
-        level: SearchLevel = "patient",
-        rate: Rate = None,
-        leads: Leads = None,
-        unit: Unit = None,
+        request: Request, array: Array, k: K = 10, level: SearchLevel = "patient"
     ) -> Response:
         """The patients or recordings of the index that are nearest to an ECG."""
         task = Task(request.url.path[1:], k=k, level=level)
-        return await answer(request, task, rate=rate, leads=leads, unit=unit)
+        return await answer(request, task, array)
 
 
 def _responses(one: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

@@ -6,13 +6,12 @@ And an ECG for examples: ten seconds of regular beats, short enough to print.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from starlette.exceptions import HTTPException
 
 from clocs.errors import ClocsError, SettingError
 from clocs.formats.array_files import array_from
@@ -20,18 +19,12 @@ from clocs.formats.arrays import recording_from
 from clocs.formats.base import FileMetadata, ReadOptions
 from clocs.formats.read import options_of
 from clocs.recording import STANDARD_LEADS, Recording
-from clocs.web.body_reader import BodyReader
 from clocs.web.uploads import Posted, read_arrays, read_posted
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 NPY = ("application/x-npy", "application/npy")
 NPZ = ("application/x-npz", "application/npz")
 _JSON, _FORM = "application/json", "multipart/form-data"
 KINDS = (_JSON, _FORM, *NPY, *NPZ)
-_AT_ONCE = 256  # bodies being received, waiting or being read
-_THE_ONE = "the recording"
 
 EXAMPLE_RATE = 50.0  # Hz
 # (seconds after the R peak, width in seconds, mV) of P, Q, R, S and T
@@ -99,161 +92,107 @@ class Limits:
     timeout: float = 10.0
 
 
-class Bodies:
-    """Receives bodies, within limits."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._facts = {"limits": asdict(limits)}
-        self.reader = BodyReader(read_body, at_once=_AT_ONCE)
-
-    async def receive(self, request: Request, query: Mapping[str, Any]) -> Posted:
-        """The recordings of a request, by the type of its body.
-
-        Args:
-            request: Whose body is awaited.
-            query: `rate`, `leads` and `unit` of arrays, from the address.
-        """
-        kind = request.headers.get("content-type", "")
-        if plain_kind(kind) not in KINDS:
-            raise HTTPException(
-                415,
-                "send the ECG as application/json, application/x-npy or application/x-npz, or "
-                "files as multipart/form-data",
-            )
-        return await self.reader.receive(request, self._facts | {"type": kind, "query": query})
-
-
-def read_body(facts: Mapping[str, Any], body: bytes) -> Posted:
-    """The recordings in a body, read by a process of `Bodies`.
-
-    Args:
-        facts: The content `type`, the `query` of the address and the `limits`.
-        body: All of it.
-
-    Raises:
-        ClocsError: It cannot be used at all.
-    """
-    return _Reading(Limits(**facts["limits"]), facts["query"]).posted(facts["type"], body)
-
-
 def plain_kind(kind: str) -> str:
     """A content type without its parameters."""
     return kind.partition(";")[0].strip().lower()
 
 
-@dataclass(frozen=True)
-class _Reading:
-    limits: Limits
-    query: Mapping[str, Any]
+def read_body(facts: Mapping[str, Any], body: bytes) -> Posted:
+    """The recordings in a body; called in a process of a `BodyReader`.
 
-    def posted(self, kind: str, body: bytes) -> Posted:
-        plain = plain_kind(kind)
-        if plain == _JSON:
-            return self._from_json(body)
-        if plain in NPY:
-            return self._from_npy(body)
-        if plain == _FORM:
-            sent = read_posted(body, kind, most=self.limits.recordings)
-        else:
-            rate, unit = self.query["rate"], self.query["unit"]
-            options = options_of(rate=rate, leads=self._leads, unit=unit)
-            sent = read_arrays(body, options, most=self.limits.recordings)
-        checked = [
-            one if isinstance(one, ClocsError) else self._checked(one) for one in sent.recordings
-        ]
-        return Posted(checked, sent.several, sent.names)
+    Args:
+        facts: The content `type`, the `query` (`rate`, `leads` and `unit` of arrays, from the
+            address) and the `limits`.
+        body: All of it.
 
-    def _from_json(self, body: bytes) -> Posted:
-        try:
-            sent = _DECODER.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise SettingError(f"the JSON is not as expected: {error}") from None
-        if sent.recordings is None:
-            if sent.signal is None or sent.rate is None:
-                raise SettingError("the JSON needs `signal` and `rate`, or a list of `recordings`")
-            one = SentRecording(sent.signal, sent.rate, sent.leads, sent.unit)
-            return Posted([self._from_lists(one, _THE_ONE)])
-        if (sent.signal, sent.rate, sent.leads, sent.unit) != (None,) * 4:
-            raise SettingError(
-                "beside `recordings` give nothing else: each has its own `signal`, `rate`, `leads` "
-                "and `unit`"
-            )
-        self._expect_few(len(sent.recordings))
-        named = [(one, f"recording {i}") for i, one in enumerate(sent.recordings)]
-        return Posted([self._from_lists(one, name) for one, name in named], several=True)
+    Raises:
+        ClocsError: It cannot be used at all.
+    """
+    limits, kind, query = Limits(**facts["limits"]), plain_kind(facts["type"]), facts["query"]
+    rate, leads, unit = query["rate"], query["leads"], query["unit"]
+    named = leads.split(",")[:65] if leads else None
+    if kind == _JSON:
+        posted = _from_json(body, limits.recordings)
+    elif kind in NPY:
+        posted = _from_npy(body, rate, named, unit, limits.recordings)
+    elif kind == _FORM:
+        posted = read_posted(body, facts["type"], most=limits.recordings)
+    else:
+        options = options_of(rate=rate, leads=named, unit=unit)
+        posted = read_arrays(body, options, most=limits.recordings)
+    checked = [
+        SettingError(f"{one.id} lasts {one.seconds:,.0f} s; send at most {limits.seconds:,.0f} s")
+        if isinstance(one, Recording) and one.seconds > limits.seconds
+        else one
+        for one in posted.recordings
+    ]
+    return replace(posted, recordings=checked)
 
-    def _from_npy(self, body: bytes) -> Posted:
-        rate, leads, unit = self.query["rate"], self._leads, self.query["unit"]
-        if rate is None:
-            raise SettingError("give the sampling rate in Hz in the address, as ?rate=500")
-        array = array_from(body, _THE_ONE)
-        array = array[None] if array.ndim == 1 else array
-        if array.ndim not in (2, 3):
-            raise SettingError(
-                f"the array has {array.ndim} axes; send (leads, samples), or (recordings, leads, "
-                "samples)"
-            )
-        if array.ndim == 2:
-            return Posted([self._recording(array, rate, leads, unit, name=_THE_ONE)])
-        self._expect_few(len(array))
-        return Posted(
-            [
-                self._recording(one, rate, leads, unit, name=f"recording {i}")
-                for i, one in enumerate(array)
-            ],
-            several=True,
+
+def _from_json(body: bytes, most: int) -> Posted:
+    try:
+        sent = _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingError(f"the JSON is not as expected: {error}") from None
+    beside = (sent.signal, sent.rate, sent.leads, sent.unit)
+    if sent.recordings is None:
+        if sent.signal is None or sent.rate is None:
+            raise SettingError("the JSON needs `signal` and `rate`, or a list of `recordings`")
+        return Posted([_recording(*beside, name="the recording")])
+    if beside != (None,) * 4:
+        raise SettingError(
+            "beside `recordings` give nothing else: each has its own `signal`, `rate`, `leads` "
+            "and `unit`"
         )
+    return _batch([(one.signal, one.rate, one.leads, one.unit) for one in sent.recordings], most)
 
-    @property
-    def _leads(self) -> list[str] | None:
-        return self.query["leads"].split(",")[:65] if self.query["leads"] else None
 
-    def _expect_few(self, count: int) -> None:
-        most = self.limits.recordings
-        if not 1 <= count <= most:
-            raise SettingError(f"send 1 to {most} recordings at once, not {count}")
+def _from_npy(
+    body: bytes, rate: float | None, leads: list[str] | None, unit: str | None, most: int
+) -> Posted:
+    if rate is None:
+        raise SettingError("give the sampling rate in Hz in the address, as ?rate=500")
+    array = array_from(body, "the recording")
+    array = array[None] if array.ndim == 1 else array
+    if array.ndim not in (2, 3):
+        raise SettingError(
+            f"the array has {array.ndim} axes; send (leads, samples), or (recordings, leads, "
+            "samples)"
+        )
+    if array.ndim == 2:
+        return Posted([_recording(array, rate, leads, unit, name="the recording")])
+    return _batch([(one, rate, leads, unit) for one in array], most)
 
-    def _from_lists(self, one: SentRecording, name: str) -> Recording | ClocsError:
-        try:
-            array = np.array(one.signal, np.float64)  # null becomes NaN, a gap
-        except ValueError:
-            return SettingError(
-                f"{name} has leads of different lengths; send one list of numbers per lead"
-            )
-        if array.ndim != 2 or not array.size:
-            return SettingError(f"{name} has no samples; send one list of numbers per lead")
-        return self._recording(array, one.rate, one.leads, one.unit, name=name)
 
-    def _recording(
-        self,
-        array: NDArray[Any],
-        rate: float | None,
-        leads: Sequence[str] | None,
-        unit: str | None,
-        *,
-        name: str,
-    ) -> Recording | ClocsError:
-        try:
-            if not array.size or len(array) > 64:
-                return SettingError(
-                    f"{name} has {len(array)} leads and {array.shape[-1]} samples; send 1 to 64 "
-                    "leads with samples"
-                )
-            if leads is None and len(array) not in (1, len(STANDARD_LEADS)):
-                return SettingError(f"{name} has {len(array)} leads; name them in `leads`")
-            assumed = () if unit else ("values without a unit are taken as mV",)
-            said = FileMetadata(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
-            return self._checked(recording_from(array, said, ReadOptions(), name=name))
-        except ClocsError as error:
-            return error
+def _batch(sent: Sequence[tuple[Any, ...]], most: int) -> Posted:
+    if not 1 <= len(sent) <= most:
+        raise SettingError(f"send 1 to {most} recordings at once, not {len(sent)}")
+    made = [_recording(*one, name=f"recording {i}") for i, one in enumerate(sent)]
+    return Posted(made, several=True)
 
-    def _checked(self, recording: Recording) -> Recording | ClocsError:
-        most = self.limits.seconds
-        if recording.seconds > most:
-            return SettingError(
-                f"{recording.id} lasts {recording.seconds:,.0f} s; send at most {most:,.0f} s"
-            )
-        return recording
+
+def _recording(
+    signal: Any, rate: float | None, leads: Sequence[str] | None, unit: str | None, *, name: str
+) -> Recording | ClocsError:
+    """A recording of arrays, or of lists, in which null is NaN, a gap; or why there is none."""
+    try:
+        array = signal if isinstance(signal, np.ndarray) else np.array(signal, np.float64)
+    except ValueError:
+        return SettingError(
+            f"{name} has leads of different lengths; send one list of numbers per lead"
+        )
+    if array.ndim != 2 or not array.size:
+        return SettingError(f"{name} has no samples; send one list of numbers per lead")
+    if len(array) > 64:
+        return SettingError(f"{name} has {len(array)} leads; send 1 to 64")
+    if leads is None and len(array) not in (1, len(STANDARD_LEADS)):
+        return SettingError(f"{name} has {len(array)} leads; name them in `leads`")
+    assumed = () if unit else ("values without a unit are taken as mV",)
+    said = FileMetadata(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
+    try:
+        return recording_from(array, said, ReadOptions(), name=name)
+    except ClocsError as error:
+        return error
 
 
 def example_signal(seconds: float = 10.0, rate: float = EXAMPLE_RATE) -> NDArray[np.float64]:

@@ -33,12 +33,14 @@ from clocs.patients.encode import InputSpec, frame_of, known_leads, leads_of, pl
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec, Recording
 from clocs.service.batching import Batcher
-from clocs.service.bodies import Bodies, Limits, example_recording
+from clocs.service.bodies import Limits, example_recording, read_body
 from clocs.training.card import weights_path
 from clocs.training.checkpoint import Checkpoint
+from clocs.web.body_reader import BodyReader
 from clocs.web.shield import RefusedError
 
 _AT_ONCE = 4  # batches
+_BODIES = 256  # being received, waiting or being read
 _TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _RECORDINGS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -279,7 +281,7 @@ class Service:
         models: By name; none before they are loaded.
         index: To search, if there is one.
         limits: Of requests.
-        bodies: Reads them.
+        reader: Reads their bodies.
         metrics: What is counted.
     """
 
@@ -288,7 +290,7 @@ class Service:
         self.models: dict[str, ServedModel] = {}
         self.index: ServedIndex | None = None
         self.limits, self.show_ids = limits or Limits(), show_ids
-        self.bodies = Bodies(self.limits)
+        self.reader = BodyReader(read_body, at_once=_BODIES)
         self.metrics = Metrics()
         self._cores = torch.get_num_threads()
         self._at_once = min(self._cores, _AT_ONCE)
@@ -311,7 +313,7 @@ class Service:
 
     def load(self, models: Sequence[Model], index: Path | str | None = None) -> None:
         """Open everything and compute once with each, so that the first request is as fast."""
-        self.bodies.reader.start()
+        self.reader.start()
         self.models = open_models(models)
         tasks = [Task("embedding", name) for name in self.models]
         classifiers = [n for n, one in self.models.items() if isinstance(one.model, Classifier)]
@@ -330,7 +332,7 @@ class Service:
         """Compute what waits, then end the threads and the processes."""
         self.state = "stopping"
         self.batcher.close()
-        self.bodies.reader.close()
+        self.reader.close()
 
     def expect_ready(self) -> None:
         """Refuse requests while there is nothing to answer them, or no more."""

@@ -6,7 +6,6 @@ import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
 import { meaning, symbol } from "./fields.js";
-import { percent } from "./groups.js";
 import { SavedPredictions } from "./predictions.js";
 import { drawThumbnail, layoutsOf } from "./paper.js";
 import { comparePicker } from "./pick.js";
@@ -63,7 +62,7 @@ export class Detail {
       this.box.replaceChildren(
         this.#who(patient.name, patient.labels, factsOf(patient)),
         ecg,
-        ...this.#neighbors(near.neighbors, { code }, this.#predictions(patient.predictions, patient.labels)),
+        ...this.#neighbors(near.neighbors, { code }),
       );
       if (patient.recordings.length) this.#ecg(ecg, patient, number, stop);
       else ecg.append(make("p", { class: "quiet" }, "This patient's recordings are not loaded. Start the explorer with --store to see them."));
@@ -84,7 +83,7 @@ export class Detail {
         this.#who(upload.name, [], "Your own ECG, kept in memory until the explorer stops"),
         ...upload.notes.map((note) => make("p", { class: "notice" }, note)),
         ecg,
-        ...(upload.neighbors.length ? this.#neighbors(upload.neighbors, { upload: code }, this.#predictions(upload.predictions, [])) : []),
+        ...(upload.neighbors.length ? this.#neighbors(upload.neighbors, { upload: code }) : []),
       );
       const recording = { ...upload.recording, number: 0, name: upload.name, labels: [], episodes: [] };
       this.#ecg(ecg, { name: upload.name, labels: [], recordings: [recording], upload: code }, 0, stop);
@@ -151,27 +150,10 @@ export class Detail {
     saved?.show(viewer, recording.labels.length ? recording.labels : patient.labels);
   }
 
-  #predictions(predictions, labels) {
-    if (!predictions.length) return null;
-    return make("section", { id: "predictions" }, ...predictions.map((one) => {
-      const known = one.classes.filter((c) => c.probability >= 0.01 || labels.includes(c.label)).slice(0, 6);
-      return make("div", {},
-        make("div", { class: "section-head" }, make("h3", {}, predictions.length > 1 ? `Predicted probability, ${one.dataset}` : "Predicted probability")),
-        one.notice && make("p", { class: "notice seen" }, one.notice),
-        make("div", { class: "bars" }, ...known.flatMap((c) => {
-          const fill = make("i");
-          fill.style.width = `${100 * c.probability}%`;
-          return [make("span", {}, this.chip(c.label)), make("span", { class: "track" }, fill), make("span", {}, percent(c.probability))];
-        })),
-        make("p", { class: "fine" }, `Logistic regression on the embedding, trained on ${one.trained_on.toLocaleString()} patients`
-          + (one.auc === null ? "" : `; AUC ${one.auc.toFixed(2)} on ${one.tested_on.toLocaleString()} test patients`) + ". Not a diagnosis."));
-    }));
-  }
-
-  #neighbors(near, from, beside) {
+  #neighbors(near, from) {
     const { histogram } = this.app;
     const plot = make("div", {});
-    const draw = (on) => plot.replaceChildren(this.#distances(histogram, near.map((n, i) => ({ distance: n.distance, on: i === on })), beside ? 330 : 660));
+    const draw = (on) => plot.replaceChildren(this.#distances(histogram, near.map((n, i) => ({ distance: n.distance, on: i === on })), 660));
     draw(-1);
     const canvases = [];
     const list = make("ol", { class: "neighbors", id: "neighbors" }, ...near.map((n, i) => {
@@ -198,7 +180,7 @@ export class Detail {
       }
     });
     if (this.app.session.signals) this.#thumbnails(near, canvases, this.stop.signal);
-    return [beside ? make("div", { class: "columns" }, beside, plot) : plot, make("section", {},
+    return [plot, make("section", {},
       make("div", { class: "section-head" }, make("h3", {}, "Nearest patients"), make("span", { class: "spring" }),
         from.code && make("a", { href: api.csvOf(from.code), download: `neighbors-${from.code}.csv` }, "Save as CSV")),
       list,
