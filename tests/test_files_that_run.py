@@ -11,7 +11,7 @@ import pytest
 import edf_files
 from clocs import Store
 
-MAX_FILES = {"pretrain": 60, "predict": 50, "reproduce": 90}
+MAX_FILES = {"pretrain": 50, "predict": 41, "reproduce": 64}
 COUNT = """
 import sys, threading
 from pathlib import Path

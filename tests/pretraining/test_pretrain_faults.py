@@ -13,7 +13,7 @@ import pytest
 
 import clocs
 from clocs import Frames, Store
-from clocs.errors import SettingError, TrainingError
+from clocs.errors import CheckpointError, SettingError, TrainingError
 from clocs.pretraining import pretrain as module
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import Plan
@@ -153,6 +153,9 @@ def test_a_run_that_an_earlier_version_began_is_resumed(
     assert all(settings[name] == before[name] for name in settings.keys() & before.keys())
     (tmp_path / "settings.json").write_text(json.dumps(before | data))
     assert len(pretrain_frames(small_frames, plan, tmp_path, resume=True)) == 1
+    (tmp_path / "settings.json").write_text(json.dumps(before | data | {"queue": 64}))
+    with pytest.raises(CheckpointError, match=r"other settings \(queue\)"):  # which is gone
+        pretrain_frames(small_frames, plan, tmp_path, resume=True)
 
 
 def test_interrupting_a_training_says_how_to_resume_it(

@@ -15,7 +15,7 @@ from clocs.frames.signals import allocate_signals, memory_for_signals
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.training.replicas import Replicas
-from clocs.training.signals import free_memory, require_memory_to_encode
+from clocs.training.signals import free_memory, require_memory
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,8 @@ def test_a_predictor_larger_than_memory_is_refused(small_frames: Frames, tmp_pat
 
 def test_a_usual_encoder_fits() -> None:
     encoder = make_encoder("cnn", embedding_dim=320, samples=2500)
-    require_memory_to_encode(encoder, members=5, batch=256, device=CPU)
+    keys = torch.zeros(0, dtype=torch.int64)
+    require_memory(encoder.parameters(keys), encoder.buffers(0), members=5, device=CPU)
     assert free_memory(CPU) > 1e6
 
 

@@ -84,18 +84,12 @@ class Objective:
         """z: (members, views, batch, dim) -> (members,)."""
         raise NotImplementedError
 
-    def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
-        """This process's part of `loss`, where processes share a batch: all parts add up to it.
-
-        z: (members, views, own, dim) of its own instances. Where a method does not say how to
-        divide the work, each process computes the loss of all and takes an equal part of it.
-        """
-        assert batch.share is not None
+    def _loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
+        if batch.share is None:
+            return self.loss(z, batch, weights)
+        # each process computes the loss of all instances and takes an equal part of it
         every = batch.share.all_gather(z)
         return self.loss(every, batch.whole, weights) / batch.share.world
-
-    def _loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
-        return (self.loss if batch.share is None else self.shared_loss)(z, batch, weights)
 
     def train_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch, keys: Tensor

@@ -27,6 +27,7 @@ from clocs.frames.signals import memory_for_signals
 from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
 from clocs.kernels import keyed_random
+from clocs.pretraining.batches import BatchMaker, Part
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import (
     BatchNorm,
@@ -49,9 +50,11 @@ from clocs.training.leak_guard import check_parts
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.ranks import current, joined, on_this_machine, own_device
 from clocs.training.replicas import epochs_done, remove_state
-from clocs.training.signals import TRAINED, Signals, require_memory_to_encode
+from clocs.training.signals import TRAINED, Signals, require_memory
 
 STATE, SETTINGS, LOG = "state.safetensors", "settings.json", "log.jsonl"
+# settings that only earlier versions had, off
+_OF_EARLIER_VERSIONS = {"queue": 0, "positives_within": None, "instances_per_patient": None}
 MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
 
 
@@ -245,10 +248,10 @@ def pretrain_frames(
         check_shareable(plan, frames)
     _warn_of_what_is_not_learned(frames, plan)
     check_parts(frames)
-    require_memory_to_encode(
-        encoder,
+    require_memory(
+        encoder.parameters(torch.zeros(0, dtype=torch.int64)),
+        encoder.buffers(0),
         members=len(plan.seeds),
-        batch=min(plan.settings.batch_size, len(frames)),
         device=device,
         copies=TRAINED if plan.objective else 1,
     )
@@ -461,7 +464,7 @@ def _claim(
         if not (out / SETTINGS).is_file():
             raise CheckpointError(f"{out} holds other files; give a new folder as `out`")
         try:
-            have = spelled_in_code(json.loads((out / SETTINGS).read_text(encoding="utf-8")))
+            have = json.loads((out / SETTINGS).read_text(encoding="utf-8"))
         except ValueError:
             have = None
         if not isinstance(have, dict):
@@ -470,9 +473,10 @@ def _claim(
                 " give a new folder as `out`"
             )
         # options that an older version did not have were at their defaults
-        have = {f.name: f.default for f in fields(Plan)} | have
-        have = {option.name: option.default for option in plan.row.options} | have
-        differing = sorted(name for name in want if have.get(name) != want[name])
+        have = {f.name: f.default for f in fields(Plan)} | spelled_in_code(have)
+        have = _OF_EARLIER_VERSIONS | {o.name: o.default for o in plan.row.options} | have
+        asked = want | _OF_EARLIER_VERSIONS
+        differing = sorted(name for name in asked if have.get(name) != asked[name])
         if differing:
             raise CheckpointError(
                 f"{out} holds a pre-training with other settings ({', '.join(differing)}); "
@@ -517,23 +521,17 @@ def _fitted_batch_norm(
     frames: Frames, plan: Plan, weights: Weights, buffers: Weights, device: torch.device
 ) -> Weights:
     """Batch-norm statistics as the mean over all full batches of the training frames."""
-    signals, many = Signals.of(frames, device), plan.many_leads
-    rows = instances(frames, of=plan.row.of, views=plan.row.views, split=0, leads_at_once=many)
-    starts = torch.from_numpy(rows.in_view()).to(device)
-    scale = torch.from_numpy(rows.scale_in_view()).to(device)
+    views = plan.row.views
+    rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.many_leads)
+    in_mv = plan.normalization == "none"
+    batches = BatchMaker(Signals.of(frames, device), views, multilabel=False, in_mv=in_mv)
+    part, size = Part.of(frames, rows, device), min(plan.settings.batch_size, len(rows))
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
-    order = keyed_random.permutation(order_keys, len(starts))
+    order = keyed_random.permutation(order_keys, len(rows))
     encoder = replace(plan, dropout=0).encoder_for(frames)
-    size = min(plan.settings.batch_size, len(starts))
     with torch.no_grad():
-        for step in range(len(starts) // size):
-            some = order[:, step * size : (step + 1) * size]
-            if many:
-                x = signals.standardized(starts[some])
-            elif plan.normalization == "none":
-                x = signals.raw(starts[some], scale[some])
-            else:
-                x = signals.normalized(starts[some])
+        for step in range(len(rows) // size):
+            x = batches.batch(part, order[:, step * size : (step + 1) * size], keys).x
             _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
     return buffers

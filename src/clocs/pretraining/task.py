@@ -271,15 +271,11 @@ def check_shareable(plan: Plan, frames: Frames) -> None:
 
 def _is_shareable(kind: type[Objective]) -> bool:
     """Whether its losses know of batches that are shared; a class that changes one must say so."""
-
-    def definer(name: str) -> type:
-        return next(each for each in kind.__mro__ if name in vars(each))
-
-    divided = definer("shared_loss")
-    own = (definer(name) for name in ("train_loss", "validation_loss"))
-    return (divided is Objective or issubclass(divided, definer("loss"))) and all(
-        each is Objective or vars(each).get("shares_batches", False) for each in own
+    definers = (
+        next(each for each in kind.__mro__ if name in vars(each))
+        for name in ("train_loss", "validation_loss")
     )
+    return all(each is Objective or vars(each).get("shares_batches", False) for each in definers)
 
 
 def _of(tensors: Weights, members: slice) -> Weights:

@@ -261,7 +261,7 @@ def _check(facts: dict[str, Any]) -> None:
         _has(facts["metrics"], _Metrics, more=True)
         and min(facts["metrics"]["epochs"], facts["metrics"]["best_epoch"]) >= 0
     )
-    fits["training"] &= fits["training"] and _fits(facts["training"].get("lr", 0), float)
+    fits["training"] &= fits["training"] and type(facts["training"].get("lr", 0)) in (int, float)
     for name, fit in fits.items():
         if not fit:
             raise ValueError(f"`{name}` is {facts[name]!r:.100}")

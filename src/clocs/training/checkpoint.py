@@ -148,8 +148,7 @@ class Checkpoint:
         Raises:
             CheckpointError: They are not the tensors of that encoder, or not finite.
         """
-        expected = {k: _kind(v[0]) for k, v in _expected(where, card).items()}
-        if {k: _kind(v) for k, v in tensors.items()} != expected:
+        if {k: (v.dtype, v.shape) for k, v in tensors.items()} != _expected(where, card):
             raise CheckpointError(
                 f"{where} does not hold the weights of the encoder {card.encoder}"
             )
@@ -195,8 +194,14 @@ def _load(path: Path) -> Checkpoint:
             "encoder"
         )
     card = read_card(path.with_suffix(".json"))
-    expected = _expected(path, card)
-    content = _read(path, expected)
+    kinds, size = _expected(path, card).values(), path.stat().st_size
+    least = sum(dtype.itemsize * shape.numel() for dtype, shape in kinds)
+    if not least <= size <= least + 8 * MAX_RECORDINGS + _HEADER:
+        raise CheckpointError(
+            f"{path} has {size:,} bytes, which cannot be the encoder that its card "
+            f"{path.stem}.json describes; copy both again"
+        )
+    content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != card.weights_sha256:
         raise CheckpointError(f"{path} does not match its card {path.stem}.json; copy both again")
     try:
@@ -209,8 +214,8 @@ def _load(path: Path) -> Checkpoint:
     return Checkpoint.of(card, tensors, recordings.numpy(), path)
 
 
-def _expected(path: Path, card: Card) -> Weights:
-    """The tensors of the encoder that a card names, (1, …) each and without memory."""
+def _expected(path: Path, card: Card) -> dict[str, tuple[torch.dtype, torch.Size]]:
+    """Type and shape of the tensors of the encoder that a card names."""
     name = card.encoder["name"]
     if name not in ENCODERS:
         raise CheckpointError(
@@ -219,37 +224,14 @@ def _expected(path: Path, card: Card) -> Weights:
         )
     try:
         encoder = make_encoder(**card.encoder)
-        weights = encoder.parameters(_NO_KEYS)
-        buffers = encoder.buffers(0)
+        weights, buffers = encoder.parameters(_NO_KEYS), encoder.buffers(0)
     except (ClocsError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{path}: its card describes no known encoder ({error})") from error
-    named = {f"weights.{k}": v for k, v in weights.items()}
-    named |= {f"buffers.{k}": v for k, v in buffers.items()}
     half = card.environment.get(STORED_AS) == HALF
     return {
-        k: torch.empty(
-            1,
-            *v.shape[1:],
-            dtype=torch.float16 if half and k.startswith("weights.") else v.dtype,
-            device="meta",
-        )
-        for k, v in named.items()
-    }
-
-
-def _read(path: Path, expected: Weights) -> bytes:
-    """The content of a weights file, unless its size cannot be that of these tensors."""
-    least, size = sum(tensor.nbytes for tensor in expected.values()), path.stat().st_size
-    if not least <= size <= least + 8 * MAX_RECORDINGS + _HEADER:
-        raise CheckpointError(
-            f"{path} has {size:,} bytes, which cannot be the encoder that its card "
-            f"{path.stem}.json describes; copy both again"
-        )
-    return path.read_bytes()
-
-
-def _kind(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
-    return tensor.dtype, tuple(tensor.shape)
+        f"weights.{k}": (torch.float16 if half else v.dtype, v.shape[1:])
+        for k, v in weights.items()
+    } | {f"buffers.{k}": (v.dtype, v.shape[1:]) for k, v in buffers.items()}
 
 
 def _named(tensors: Weights, prefix: str) -> Weights:

@@ -225,6 +225,11 @@ class ActiveReplicas:
         self.part = replicas
         self.engine = Engine(task, replicas, layouts, keys, settings)
         self._values: dict[str, list[float]] = {}  # of the last epoch of each member
+        self._of_each = [self.members]  # of each process, those that it trains
+        self._divide()
+
+    def _divide(self) -> None:
+        """Take the members of this process, where there are others."""
 
     def trains(self) -> bool:
         """Whether any member still trains."""
@@ -279,18 +284,9 @@ class ActiveReplicas:
 class DistributedReplicas(ActiveReplicas):
     """The same in several processes, each of which trains some of the members."""
 
-    def __init__(
-        self,
-        task: Task,
-        replicas: Replicas,
-        layouts: tuple[Layout, Layout],
-        keys: Tensor,
-        settings: Settings,
-        ranks: Ranks,
-    ) -> None:
-        super().__init__(task, replicas, layouts, keys, settings, ranks)
-        self._of_each = ranks.members(len(keys))
-        self._go_on_with(self._of_each[ranks.rank])
+    def _divide(self) -> None:
+        self._of_each = self.ranks.members(len(self.keys))
+        self._go_on_with(self._of_each[self.ranks.rank])
 
     def trains(self) -> bool:
         return bool(summed(self.part.live.sum()))

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from clocs.encoders.base import Encoder, Weights
+from clocs.encoders.base import Weights
 from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.signals import memory_limits, physical_memory
@@ -191,41 +191,20 @@ class StreamedSignals(Signals):
         torch.cuda.current_stream().wait_event(self._copied[slot])
 
 
-def require_memory_to_encode(
-    encoder: Encoder, *, members: int, batch: int, device: torch.device, copies: int = TRAINED
-) -> None:
-    """Refuse an encoder that cannot be trained here for want of memory.
-
-    Its weights and embeddings count, what is between them does not. `batch` are the frames that a
-    member encodes at once, `copies` those of the weights: 1 where nothing is trained.
-    """
-    no_keys = torch.zeros(0, dtype=torch.int64)
-    numbers = max(1, len(encoder.leads)) * encoder.samples
-    activations = batch * (numbers + 2 * encoder.embedding_dim)  # and their gradient
-    require_memory(
-        encoder.parameters(no_keys),
-        encoder.buffers(0),
-        members=members,
-        device=device,
-        activations=activations,
-        copies=copies,
-    )
-
-
 def require_memory(
     weights: Weights,
     buffers: Weights,
     *,
     members: int,
     device: torch.device,
-    activations: int = 0,
     copies: int = TRAINED,
 ) -> None:
     """Refuse weights and buffers that cannot be trained here; only the shapes (…, *shape) count.
 
-    The estimate is the least that is needed, so that nothing is refused that would have worked.
+    `copies` are those of the weights, 1 where nothing is trained. The estimate is the least that is
+    needed, so that nothing is refused that would have worked.
     """
-    numbers = copies * _numbers(weights) + 2 * _numbers(buffers) + activations
+    numbers = copies * _numbers(weights) + 2 * _numbers(buffers)
     needed, free = 4 * members * numbers, free_memory(device)
     if needed > free:
         raise SettingError(

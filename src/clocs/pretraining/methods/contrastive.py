@@ -39,13 +39,6 @@ class PatientNCE(Projecting):
             patients = torch.arange(patients.shape[1], device=z.device).expand_as(patients)
         return same_patient_nce(z, patients, self.temperature)
 
-    def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
-        from clocs.pretraining.losses import patient_nce_of_rows
-
-        assert batch.share is not None
-        z, pairs = self.projected(z, weights), self.pairs(batch.whole)
-        return patient_nce_of_rows(z, batch.share, pairs, self.temperature)
-
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"same_patient_pairs": self.pairs(batch).sum(dim=(1, 2)).to(z.dtype)}
 
@@ -116,12 +109,6 @@ class NTXent(Projecting):
         from clocs.pretraining.losses import nt_xent
 
         return nt_xent(self.projected(z, weights), self.temperature)
-
-    def shared_loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
-        from clocs.pretraining.losses import nt_xent_of_rows
-
-        assert batch.share is not None
-        return nt_xent_of_rows(self.projected(z, weights), batch.share, self.temperature)
 
 
 cmsc = Method("cmsc", of="lead", views=segments(2), objective=SegmentsNCE)
