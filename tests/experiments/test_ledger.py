@@ -94,7 +94,7 @@ def test_a_failure_keeps_its_error_until_it_is_retried(tmp_path: Path) -> None:
         assert held == ()
     run = ledger.run("a")
     assert run is not None and run.error == "SettingError: no labels"
-    assert ledger.forget_failures() == 1
+    ledger.forget_failures()
     with ledger.claim("a") as held:
         assert held == ("a",)
 

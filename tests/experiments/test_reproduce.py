@@ -96,7 +96,7 @@ def test_results_of_another_folder_are_not_computed_again(
     found = estimate(
         ["table-1", "table-2"], out=tmp_path, dataset="synthetic", seeds=1, known=[table_1[0]]
     )
-    assert found.cells == len(set(grid("table-1") + grid("table-2"))) - 16
+    assert found.cells() == len(set(grid("table-1") + grid("table-2"))) - 16
     assert not (tmp_path / "pretrained").exists()
 
 
@@ -105,7 +105,7 @@ def test_a_dry_run_estimates_what_is_left_by_measured_rates(
 ) -> None:
     folder = table_1[0]
     found = estimate(["table-1", "table-2"], out=folder, dataset="synthetic", seeds=1)
-    assert found.measured and found.cells_done == 16
+    assert found.measured and found.cells("done") == 16
     done = {unit.name for unit in found.units if unit.state == "done"}
     assert "chapman-4leads-e128-cmsc" in done
     assert found.seconds == sum(u.seconds for u in found.units if u.state == "to do") > 0
@@ -113,7 +113,7 @@ def test_a_dry_run_estimates_what_is_left_by_measured_rates(
 
 def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) -> None:
     found = estimate(["all"], out=tmp_path / "none", device="cpu")
-    assert found.cells == len(grid("all")) and not found.measured
+    assert found.cells() == len(grid("all")) and not found.measured
     assert not (tmp_path / "none").exists()  # a dry run writes nothing
     assert found.json()["seconds"] > 3600
     assert max(map(len, found.lines())) <= 80  # no row is wrapped by a terminal

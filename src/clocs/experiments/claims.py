@@ -13,17 +13,10 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from clocs.evaluation.comparison import Comparison, correct
+from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.comparisons import better_schedule, compare_cells
-from clocs.experiments.grid import (
-    CHAINS,
-    TRANSFERS,
-    Cell,
-    Pretraining,
-    grid,
-    paper_values,
-    perturbed,
-)
+from clocs.experiments.grid import CHAINS, TRANSFERS, Cell, Pretraining, grid, perturbed
 from clocs.experiments.results import Results, Value, papers
 
 DISTINGUISHABLE = (
@@ -287,14 +280,11 @@ def coverage(results: Results, found: Sequence[Claim]) -> dict[str, dict[str, in
     """
     counts = {}
     for name, leads in _LEADS.items():
-        cells = [cell for cell in paper_values() if cell.pretraining.leads == leads]
+        cells = [cell for cell in grids.paper_values() if cell.pretraining.leads == leads]
         distances = [abs(d) for cell in cells if (d := results.difference(cell)) is not None]
-        counts[name] = {
-            "printed": len(cells),
-            "computed": len(distances),
-            **{f"within_{near}": sum(d <= near for d in distances) for near in NEAR},
-            "rows": sum(row.leads == leads for row in paper.printed()),
-        }
+        counts[name] = {"printed": len(cells), "computed": len(distances)}
+        counts[name] |= {f"within_{near}": sum(d <= near for d in distances) for near in NEAR}
+        counts[name]["rows"] = sum(row.leads == leads for row in paper.printed())
     judged = [claim.holds for claim in found if claim.holds is not None]
     return {**counts, "claims": {"counted": len(judged), "hold": sum(judged)}}
 
@@ -311,5 +301,4 @@ def sentences(counts: Mapping[str, Mapping[str, Any]]) -> list[str]:
             + (f", {' and '.join(near)} of the paper's." if own["computed"] else ".")
         )
     held = counts["claims"]
-    lines.append(f"Claims: {held['hold']} of {held['counted']} that could be checked hold.")
-    return lines
+    return [*lines, f"Claims: {held['hold']} of {held['counted']} that could be checked hold."]

@@ -32,11 +32,7 @@ from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, nodes
 Fleet = tuple[Cell, ...]
 Files = Mapping[str, bytes]
 _CPUS = 2  # of a task without a GPU; one with a GPU needs one
-_PROCESS = 3 * 2**30  # bytes that a process of a node takes before it has data
-# frames of four leads, or of the only one
-_FRAMES = {"chapman": 42e3, "physionet2020": 81e3, "physionet2017": 29e3, "cardiology": 7e3}
-_FRAME = 2500 * 2  # bytes of one frame of one lead
-_COPIES = 4  # of a dataset's frames, while they are cut and cut again for consecutive segments
+_MEMORY = 8 * 2**30  # bytes of a task, with the frames of twelve leads of PhysioNet 2020
 
 
 @dataclass(frozen=True)
@@ -142,16 +138,9 @@ class ClusterRunner(Runner):
                         self.ledger.put_back(name, seconds=0.0)
                     self._release(name)
 
-    def _needs(self, what: Pretraining | Fleet) -> Needs:
-        """What a pre-training or a fleet asks of a cluster; simulated data take little memory."""
-        first = what if isinstance(what, Pretraining) else what[0]
-        encoder = first if isinstance(first, Pretraining) else first.pretraining
-        data = first.dataset if isinstance(first, Pretraining) else first.downstream
-        if self.profile.name == "simulated":
-            memory = _PROCESS // 3
-        else:
-            frames = round(_FRAMES[data] * encoder.leads / 4)
-            memory = _PROCESS + _COPIES * frames * _FRAME
+    def _needs(self) -> Needs:
+        """What a task asks of a cluster; simulated data take little memory."""
+        memory = 2**30 if self.profile.name == "simulated" else _MEMORY
         if self.device.type != "cpu":
             return Needs(cpus=1, gpus=1 / self._sharing, memory=memory)
         most = int(max((node.cpus for node in nodes()), default=1))
@@ -161,11 +150,10 @@ class ClusterRunner(Runner):
         name = run_name(encoder, self.seeds)
         if name in self._claims:
             return False  # under way
-        self._make_room(encoder)
+        self._make_room()
         if not self._claim(name):
             return False
-        needs = self._needs(encoder)
-        self._tasks.start(encoder, learn_on_node, self._site, encoder, needs=needs)
+        self._tasks.start(encoder, learn_on_node, self._site, encoder, needs=self._needs())
         return True
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
@@ -173,8 +161,7 @@ class ClusterRunner(Runner):
         fleet = [cell for cell in cells if run_name(cell, self.seeds) not in self._claims][:most]
         if not fleet:
             return False
-        self._check_time_to_score(fleet)
-        self._make_room(tuple(fleet))
+        self._make_room()
         fleet = [cell for cell in fleet if self._claim(run_name(cell, self.seeds))]
         if fleet:
             self._score(fleet)
@@ -187,19 +174,17 @@ class ClusterRunner(Runner):
             self._record(tuple(cells), partial(Attempt, error=str(error)))
             return
         arguments = (self._site, tuple(cells), encoders)
-        self._tasks.start(tuple(cells), score_on_node, *arguments, needs=self._needs(tuple(cells)))
+        self._tasks.start(tuple(cells), score_on_node, *arguments, needs=self._needs())
 
-    def _make_room(self, what: Pretraining | Fleet) -> None:
+    def _make_room(self) -> None:
         """Wait until as few tasks are under way as the cluster runs at once."""
         self._check_time()
-        needs = self._needs(what)
-        while len(self._tasks) >= self._fitting(needs):
+        needs = self._needs()
+        many = check_fits(needs)
+        while len(self._tasks) >= many:
             self._wait()
-
-    def _fitting(self, needs: Needs) -> int:
-        if len(self._tasks):  # a node may be lost, and another be on its way
-            return max(1, sum(node.fits(needs) for node in nodes()))
-        return check_fits(needs)
+            # a node may be lost, and another be on its way
+            many = max(1, sum(node.fits(needs) for node in nodes()))
 
     def _wait(self) -> None:
         self._check_time()

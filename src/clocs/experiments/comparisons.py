@@ -21,17 +21,9 @@ import numpy as np
 
 from clocs.evaluation.bootstrap import interval, mean_weights
 from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
+from clocs.experiments import grid as grids
 from clocs.experiments import paper
-from clocs.experiments.grid import (
-    SCHEDULES,
-    SPLIT_SEEDS,
-    Cell,
-    CellTask,
-    Pretraining,
-    grid,
-    on_split,
-    untrained_beside,
-)
+from clocs.experiments.grid import Cell, CellTask, Pretraining, grid
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results
 from clocs.files import PUBLIC, write_atomic
@@ -95,7 +87,9 @@ def chosen_schedule(results: Results, dataset: str) -> int | None:
 
     None until all schedules are scored. Test patients play no part in the choice.
     """
-    cells = [Cell(Pretraining("byol", dataset, epochs=e), dataset, "linear") for e in SCHEDULES]
+    cells = [
+        Cell(Pretraining("byol", dataset, epochs=e), dataset, "linear") for e in grids.SCHEDULES
+    ]
     best = _best_on_validation(results, cells)
     return None if best is None else best.pretraining.epochs
 
@@ -116,7 +110,7 @@ def better_schedule(results: Results, cell: Cell) -> Cell:
 
 def stronger_untrained(results: Results, cell: Cell) -> Cell | None:
     """The stronger of the untrained encoders beside a cell, of those that have draws."""
-    known = [one for one in untrained_beside(cell) if results.draws_of(one) is not None]
+    known = [one for one in grids.untrained_beside(cell) if results.draws_of(one) is not None]
     return strongest(results, known)
 
 
@@ -154,8 +148,8 @@ def interval_over_splits(
 
 def _on_every_split(cell: Cell) -> dict[int, Cell]:
     """The cell by patient split; one that is not on the first stays alone."""
-    others = [] if cell.split_seed else SPLIT_SEEDS
-    return {cell.split_seed: cell} | {seed: on_split(cell, seed) for seed in others}
+    others = [] if cell.split_seed else grids.SPLIT_SEEDS
+    return {cell.split_seed: cell} | {seed: grids.on_split(cell, seed) for seed in others}
 
 
 def _splits(results: Results, cell: Cell) -> dict[int, Cell]:

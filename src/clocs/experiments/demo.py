@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clocs.evaluation.result import Evaluation
     from clocs.patients.distances import PatientDistances
     from clocs.store.store import Store
+    from clocs.training.checkpoint import Checkpoint
 
 PATIENTS = 300
 DEMO = Path("demo")  # where `clocs demo` puts it by default, below the current folder
@@ -90,7 +91,6 @@ def run_demo(
     from clocs.evaluation.groups import evaluate_frames
     from clocs.frames.make import make_frames
     from clocs.patients.distances import frame_distances
-    from clocs.pretraining.pretrain import pretrain
     from clocs.store.prepare import prepare
     from clocs.training import Settings
 
@@ -101,14 +101,7 @@ def run_demo(
     learned = {}
     for method in METHODS:
         with stage(f"Pre-training {SEEDS} encoders without labels: {method}"):
-            learned[method] = pretrain(
-                store,
-                method=method,
-                out=encoder_folder(folder, patients, method),
-                seeds=SEEDS,
-                settings=Settings(**PRETRAINING),
-                resume=True,
-            )
+            learned[method] = _pretrain(store, folder, patients, method)
     frames = make_frames(store)
     evaluations = []
     for method, checkpoints in learned.items():
@@ -116,11 +109,28 @@ def run_demo(
             score = partial(evaluate_frames, checkpoints, frames, by="patient", resamples=500)
             evaluations += [score(fraction=f, settings=Settings(**EVALUATION)) for f in FRACTIONS]
     with stage("Measuring distances between patients"):
-        distances = {method: frame_distances(learned[method][0], frames) for method in METHODS[1:]}
+        distances = {m: frame_distances(learned[m][0], frames) for m in METHODS[1:]}
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)
     with stage("Drawing"):
         _write_page(demo, store)
     return demo
+
+
+def _pretrain(
+    store: Store | Path, folder: Path, patients: int, method: str, **more: Any
+) -> list[Checkpoint]:
+    from clocs.pretraining.pretrain import pretrain
+    from clocs.training import Settings
+
+    return pretrain(
+        store,
+        method=method,
+        out=encoder_folder(folder, patients, method),
+        seeds=SEEDS,
+        settings=Settings(**PRETRAINING),
+        resume=True,
+        **more,
+    )
 
 
 def _write_page(demo: Demo, store: Store) -> None:
@@ -208,25 +218,17 @@ def demo_store_and_encoder(
     if (store / MANIFEST).is_file() and (encoders / "seed-0.safetensors").is_file():
         shutil.rmtree(store)
         shutil.rmtree(encoders)
-    from clocs.pretraining.pretrain import pretrain
     from clocs.store.prepare import prepare
-    from clocs.training import Settings
 
     folder.mkdir(parents=True, exist_ok=True)
-    prepare(
-        "synthetic",
-        out=store,
-        patients=patients,
-        progress=partial(progress, f"Simulating {patients} patients"),
-    )
+    simulating = partial(progress, f"Simulating {patients} patients")
+    prepare("synthetic", out=store, patients=patients, progress=simulating)
     learning, total = "Learning an encoder without labels", PRETRAINING["epochs"]
-    pretrain(
+    _pretrain(
         store,
-        method="cmsc",
-        out=encoders,
-        seeds=SEEDS,
-        settings=Settings(**PRETRAINING),
-        resume=True,
+        folder,
+        patients,
+        "cmsc",
         on_epoch=lambda epoch: progress(learning, epoch.number, total),
     )
     return store, encoders

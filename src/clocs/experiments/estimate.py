@@ -114,9 +114,6 @@ class Estimate:
     """What a grid would run and how long it should take."""
 
     units: list[WorkUnit]
-    cells: int
-    cells_done: int
-    cells_unavailable: int
     device: str
     measured: bool
 
@@ -124,8 +121,14 @@ class Estimate:
     def seconds(self) -> float:
         return sum(unit.seconds for unit in self.units if unit.state == "to do")
 
+    def cells(self, *states: str) -> int:
+        """Results in any of these states; all of them without."""
+        scored = [unit for unit in self.units if unit.kind == "score"]
+        return sum(unit.encoders for unit in scored if not states or unit.state in states)
+
     def json(self) -> dict[str, Any]:
-        return asdict(self) | {"seconds": round(self.seconds, 1)}
+        counts = {"cells": self.cells(), "cells_done": self.cells("done")}
+        return asdict(self) | {"seconds": round(self.seconds, 1)} | counts
 
     def lines(self) -> list[str]:
         """Plain text of at most 80 columns: the units with their states, then the totals."""
@@ -137,10 +140,10 @@ class Estimate:
         waiting = [unit for unit in self.units if unit.state == "to do"]
         trainings = sum(unit.kind == "pretrain" for unit in waiting)
         basis = "rates measured in this folder" if self.measured else "assumed rates and epochs"
-        to_do = self.cells - self.cells_done - self.cells_unavailable
+        done, to_do, failed = (self.cells(state) for state in ("done", "to do", "failed"))
         totals = [
-            f"{self.cells:,} results: {self.cells_done:,} done, {to_do:,} to do, "
-            f"{self.cells_unavailable:,} need data that is missing",
+            f"{self.cells():,} results: {done:,} done, {to_do:,} to do, {failed:,} failed, "
+            f"{self.cells() - done - to_do - failed:,} need data that is missing",
             f"{trainings} pre-trainings and {len(waiting) - trainings} jobs of evaluations to "
             f"do: about {duration(self.seconds)} on {self.device} ({basis})",
         ]
@@ -194,18 +197,10 @@ def estimate(
     for cell, need in needs.items():
         state = _state(runs.get(run_name(cell, seeds)), need)
         jobs.setdefault((cell.job, state), []).append(cell)
-    for (job, state), listed in jobs.items():
-        took = sum(runs[run_name(c, seeds)].seconds or 0 for c in listed if state == "done")
-        seconds = took or rates.job_seconds(listed, seeds)
-        units.append(WorkUnit("score", job, len(listed), state, seconds))
-    return Estimate(
-        units=units,
-        cells=len(cells),
-        cells_done=sum(len(listed) for (_, state), listed in jobs.items() if state == "done"),
-        cells_unavailable=sum(need is not None for need in needs.values()),
-        device=rates.device,
-        measured=bool(rates.pretraining or rates.cell),
-    )
+    for (job, state), own in jobs.items():
+        took = sum(runs[run_name(c, seeds)].seconds or 0 for c in own if state == "done")
+        units.append(WorkUnit("score", job, len(own), state, took or rates.job_seconds(own, seeds)))
+    return Estimate(units, rates.device, bool(rates.pretraining or rates.cell))
 
 
 def _state(run: Run | None, need: str | None) -> str:

@@ -29,8 +29,7 @@ SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0
 SCHEDULES = (25, 50, 100, 200, 400)  # epochs of BYOL, without early stopping
 # the schedules with the best validation AUC on the first patient split; they are run on the others
 CHOSEN_SCHEDULES = {"chapman": 200, "physionet2020": 100}
-# pre-trainings that differ from the method's own in one thing, which ablations compare; values are
-# fields of `clocs.pretraining.plan.Plan`
+# pre-trainings that differ from CMSC's own in one thing: fields of `clocs.pretraining.plan.Plan`
 VARIANTS: dict[str, dict[str, Any]] = {
     "instance-pairs": {"options": {"positives": "instance"}},
     "norm-per-view": {"batch_norm": "view"},
@@ -38,14 +37,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "segments3": {"options": {"segments": 3}},
     "segments4": {"options": {"segments": 4}},
 }
-ABLATIONS = {  # the title of each row, and a variant of CMSC's training
-    "CMSC": None,
-    "positives: pairs of segments alone": "instance-pairs",
-    "batch norm per view": "norm-per-view",
-    "signals in mV, not normalized": "unnormalised",
-    "three segments": "segments3",
-    "four segments": "segments4",
-}
+_TITLES = ("positives: pairs of segments alone", "batch norm per view")
+_TITLES += ("signals in mV, not normalized", "three segments", "four segments")
+ABLATIONS = {None: "CMSC", **dict(zip(VARIANTS, _TITLES, strict=True))}  # the title of each row
 SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
 LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
 MAX_LABELED = {"cardiology": 100}  # its training part has fewer than 300 patients
@@ -216,16 +210,12 @@ def _of_tables(*prefixes: str) -> list[Cell]:
 
 def _table(number: int, leads: int = 4) -> list[Cell]:
     """Table 1 or 2 with both random encoders; in twelve leads from the appendix, at their E, F."""
-    if leads == 4:
-        names = {1: "linear_evaluation_main", 2: "transfer_evaluation_main"}
-        cells = _of_tables(names[number])
-    else:
-        names = {1: "test_auc_linear_", 2: "test_auc_finetuning_"}
+    cells = _of_tables("linear_evaluation_main" if number == 1 else "transfer_evaluation_main")
+    if leads != 4:
         cells = [
             cell
-            for cell in _of_tables(names[number])
-            if cell.pretraining.embedding_dim == 128
-            and cell.fraction == 0.5
+            for cell in _of_tables("test_auc_linear_" if number == 1 else "test_auc_finetuning_")
+            if (cell.pretraining.embedding_dim, cell.fraction) == (128, 0.5)
             and (cell.pretraining.leads == leads or cell.pretraining.dataset in paper.SINGLE_LEAD)
         ]
     found = list(cells)
@@ -260,8 +250,7 @@ def _byol_fixed() -> list[Cell]:
 
 def _ablations() -> list[Cell]:
     """CMSC with one thing changed at a time, and scored on the frames it was trained on."""
-    variants = ABLATIONS.values()
-    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in variants]
+    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in ABLATIONS]
     found = [
         Cell(encoder, encoder.dataset, "linear")
         for encoder in encoders

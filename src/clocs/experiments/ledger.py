@@ -130,12 +130,10 @@ class Ledger:
     def states(self) -> dict[str, RunState]:
         return {row["name"]: row["state"] for row in self._rows("runs", "ORDER BY rowid")}
 
-    def forget_failures(self) -> int:
-        """Queue failed runs again; returns how many."""
-        failed = [name for name, state in self.states().items() if state == "failed"]
-        for name in failed:
+    def forget_failures(self) -> None:
+        """Queue failed runs again."""
+        for name in [name for name, state in self.states().items() if state == "failed"]:
             self._change("runs", name, "state = 'waiting'")
-        return len(failed)
 
     @contextmanager
     def claim(self, *names: str, limit: int | None = None) -> Iterator[tuple[str, ...]]:

@@ -66,16 +66,8 @@ def printed() -> tuple[Printed, ...]:
 
 def _row(row: dict[str, str]) -> Printed:
     tau_d = float(row["tau_d"]) if row["tau_d"] else TAU_D if row["method"] == "byol" else None
-    return Printed(
-        table=row["table"].removeprefix("table:"),
-        scenario=row["scenario"],
-        leads=int(row["leads"]),
-        embedding_dim=int(row["embedding_dim"]),
-        fraction=float(row["fraction"]),
-        pretrain=row["pretrain"] or None,
-        downstream=row["downstream"],
-        method=row["method"],
-        tau_d=tau_d,
-        mean=float(row["auc_mean"]),
-        std=float(row["auc_std"]),
-    )
+    leads, embedding_dim = int(row["leads"]), int(row["embedding_dim"])
+    fraction, mean, std = (float(row[name]) for name in ("fraction", "auc_mean", "auc_std"))
+    table, where = row["table"].removeprefix("table:"), (row["pretrain"] or None, row["downstream"])
+    shape = (leads, embedding_dim, fraction)
+    return Printed(table, row["scenario"], *shape, *where, row["method"], tau_d, mean, std)

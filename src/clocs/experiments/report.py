@@ -15,32 +15,24 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from clocs.experiments import paper
+from clocs.experiments import comparisons, paper
 from clocs.experiments.claims import DISTINGUISHABLE, Claim, claims, coverage, sentences
-from clocs.experiments.comparisons import (
-    contests,
-    signed,
-    surviving,
-    surviving_markdown,
-    write_comparisons,
-)
+from clocs.experiments.comparisons import contests, signed, surviving
 from clocs.experiments.estimate import duration
 from clocs.experiments.grid import grid
-from clocs.experiments.ledger import Run
 from clocs.experiments.pages import fill as fill_marked
 from clocs.experiments.pages import markdown_table, write_page
 from clocs.experiments.report_figures import FIGURES
 from clocs.experiments.results import TWELVE, Results, open_results, write_results
 from clocs.experiments.tables import TABLES, Table, small_table
-from clocs.figures.canvas import as_address, save
+from clocs.figures.canvas import as_address
 from clocs.files import PUBLIC, write_atomic
 
-PAGE, COVERAGE, IMAGE = "index.html", "coverage.json", "label-efficiency.png"
+PAGE, COVERAGE = "index.html", "coverage.json"
 _FOLDED = ("label-efficiency", "appendix-linear", "appendix-transfer")  # shown on request
 _LEGEND = (
     "Test AUC per frame, of probabilities, mean ± sd over seeds; its 95 % interval in brackets. "
@@ -111,25 +103,18 @@ def report(
     counts = coverage(results, found)
     for section in sections:
         write_atomic(out / f"{section.name}.md", section.markdown().encode(), mode=PUBLIC)
-        if section.name == "label-efficiency" and section.figure is not None:
-            save(section.figure, out / IMAGE, mode=PUBLIC)
     write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
     write_atomic(out / COVERAGE, (json.dumps(counts, indent=2) + "\n").encode(), mode=PUBLIC)
     write_results(results, out)
-    write_comparisons(made, out)
+    comparisons.write_comparisons(made, out)
     parts = {
         "coverage": "\n".join(f"- {line}" for line in sentences(counts)),
         "table": small_table(results),
-        "surviving": surviving_markdown(made),
+        "surviving": comparisons.surviving_markdown(made),
     }
     readme = out / "README.md"
     for path in (*map(Path, fill), *([readme] if readme.is_file() else [])):
         fill_marked(path, parts)
-    differences = [
-        d
-        for cell in dict.fromkeys((*grid("table-1"), *grid("table-2")))
-        if (d := results.difference(cell)) is not None
-    ]
     write_page(
         out / PAGE,
         "report.html",
@@ -138,9 +123,6 @@ def report(
         surviving=surviving(made),
         counts=counts,
         counted=sentences(counts),
-        compared=len(differences),
-        mean_difference=fmean(differences) if differences else None,
-        above=sum(d > 0 for d in differences),
         seconds=sum(run.seconds or 0 for run in results.runs.values()),
         sections=sections,
         claims=found,
@@ -180,8 +162,7 @@ def section_of(results: Results, name: str) -> Section:
 
 
 def _facts(results: Results) -> dict[str, Any]:
-    """Settings, data, versions and time."""
-    done = [run for run in results.runs.values() if run.state == "done"]
+    """Settings, data and versions."""
     datasets = {
         name: {
             "title": title,
@@ -193,24 +174,9 @@ def _facts(results: Results) -> dict[str, Any]:
         for name in (dataset, dataset + TWELVE)
         if f"data of {name}" in results.facts
     }
-    return {
-        "profile": results.facts.get("profile") or {},
-        "seeds": results.seeds,
-        "datasets": datasets,
-        "versions": results.versions,
-        "times": _times(done),
-        "pretrainings": [run for run in done if run.kind == "pretrain"],
-    }
-
-
-def _times(done: Sequence[Run]) -> list[tuple[str, int, float]]:
-    """(kind, runs, seconds), longest first."""
-    kinds: dict[str, list[float]] = {}
-    for run in done:
-        what = f"pre-training {run.settings['method']}" if run.kind == "pretrain" else run.kind
-        kinds.setdefault(what, []).append(run.seconds or 0.0)
-    sums = [(what, len(seconds), sum(seconds)) for what, seconds in kinds.items()]
-    return sorted(sums, key=lambda row: -row[2])
+    profile = results.facts.get("profile") or {}
+    facts = {"profile": profile, "seeds": results.seeds, "versions": results.versions}
+    return {**facts, "datasets": datasets}
 
 
 def _claims_markdown(found: Sequence[Claim]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -11,32 +10,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clocs.experiments import grid as grids
 from clocs.experiments import paper
-from clocs.experiments.grid import (
-    CHAINS,
-    FEW,
-    SHOWN,
-    TRANSFERS,
-    Cell,
-    Pretraining,
-    labeled_patients,
-    perturbed,
-)
-from clocs.experiments.results import Results, papers
-from clocs.experiments.tables import PROTOCOLS, efficiency_cell, place
+from clocs.experiments.grid import CHAINS, Cell, Pretraining
+from clocs.experiments.results import Results
+from clocs.experiments.tables import PROTOCOLS, efficiency_cell
 from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
-METHOD_COLORS = {
-    "random": "#7a7f8c",
-    "random-bn": "#a5a9b3",
-    "supervised": "#5b4a9c",
-    "mtssl": "#b58900",
-    "byol": "#cc79a7",
-    "simclr": "#d55e00",
-    "cmsc": "#0072b2",
-    "cmlc": "#009e73",
-    "cmsmlc": "#56a4d9",
-}
+_HEX = ("#7a7f8c", "#a5a9b3", "#5b4a9c", "#b58900", "#cc79a7")
+_HEX += ("#d55e00", "#0072b2", "#009e73", "#56a4d9")
+METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
 
 
@@ -45,7 +28,7 @@ def perturbations(results: Results, cells: Sequence[Cell]) -> Figure | None:
     methods = ("simclr", "cmsc")
     if not any(results.ours(cell) for cell in cells):
         return None
-    found = {m: [results.ours(perturbed(m, chain)) for chain in CHAINS] for m in methods}
+    found = {m: [results.ours(grids.perturbed(m, chain)) for chain in CHAINS] for m in methods}
     figure, panels = _panels([paper.METHOD_TITLES[m] for m in methods], 3.0, sharex=True)
     for axes, values in zip(panels, found.values(), strict=True):
         for height, (chain, value) in enumerate(zip(CHAINS, values, strict=True)):
@@ -62,12 +45,12 @@ def more_with_less(results: Results, cells: Sequence[Cell]) -> Figure | None:
     """Validation AUC after every epoch of fine-tuning, mean ± sd over seeds."""
     if not any(results.result(cell) for cell in cells):
         return None
-    titles = [" → ".join(paper.DATASET_TITLES[d] for d in pair) for pair in TRANSFERS]
+    titles = [" → ".join(paper.DATASET_TITLES[d] for d in pair) for pair in grids.TRANSFERS]
     figure, panels = _panels(titles, 3.0, sharey=False)
-    for axes, (dataset, downstream) in zip(panels, TRANSFERS, strict=True):
+    for axes, (dataset, downstream) in zip(panels, grids.TRANSFERS, strict=True):
         wanted: list[tuple[str, Cell, str]] = [
             (f"CMSC, F = {f:g}", Cell(Pretraining("cmsc", dataset), downstream, "curve", f), color)
-            for f, color in zip(FEW, ("#0072b2", "#009e73", "#56a4d9"), strict=True)
+            for f, color in zip(grids.FEW, ("#0072b2", "#009e73", "#56a4d9"), strict=True)
         ]
         random = Cell(Pretraining("random", downstream), downstream, "curve", 1.0)
         wanted.append(("random, F = 1", random, METHOD_COLORS["random"]))
@@ -79,33 +62,6 @@ def more_with_less(results: Results, cells: Sequence[Cell]) -> Figure | None:
         axes.set_xlabel("epoch of fine-tuning", fontsize=9)
         if axes.lines:
             axes.legend(frameon=False, fontsize=8, loc="lower right")
-    return figure
-
-
-def along(results: Results, cells: Sequence[Cell], over: str) -> Figure | None:
-    """Chapman → Cardiology over E or F: ours as solid lines, the paper's dashed; both of logits."""
-    if not any(results.ours(cell) for cell in cells):
-        return None
-    places = sorted({place(cell, over) for cell in cells})
-    figure, (axes,) = _panels([""], 3.6)
-    for method, title in paper.METHOD_TITLES.items():
-        own = [c for c in cells if c.pretraining.method == method]
-        for look, dashed in ((papers, True), (results.beside, False)):
-            known = sorted((places.index(place(c, over)), v.mean) for c in own if (v := look(c)))
-            style: dict[str, Any] = {"color": METHOD_COLORS[method], "markersize": 5}
-            if dashed:
-                style |= {"linestyle": "--", "alpha": 0.7, "markerfacecolor": "white"}
-            else:
-                style["label"] = title
-            if known:
-                axes.plot(*zip(*known, strict=True), marker="o", linewidth=1.4, **style)
-        for cell in own:
-            if (value := results.beside(cell)) is not None and value.std:
-                at = places.index(place(cell, over))
-                axes.errorbar(at, value.mean, value.std, color=METHOD_COLORS[method], alpha=0.5)
-    axes.set_xticks(range(len(places)), [f"{where:g}" for where in places])
-    axes.set_xlabel({"E": "E, embedding dimension", "F": "F, labeled fraction"}[over], fontsize=9)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
@@ -146,15 +102,15 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
 
     The two protocols of a dataset share their y axis.
     """
-    figure = new_figure(3.1 * len(SHOWN) + 0.4, 2.7 * len(PROTOCOLS) + 0.5)
-    grid = figure.subplots(len(PROTOCOLS), len(SHOWN), sharey="col", squeeze=False)
+    figure = new_figure(3.1 * len(grids.SHOWN) + 0.4, 2.7 * len(PROTOCOLS) + 0.5)
+    grid = figure.subplots(len(PROTOCOLS), len(grids.SHOWN), sharey="col", squeeze=False)
     legend = {}
     for row, (task, protocol) in enumerate(PROTOCOLS.items()):
-        for axes, (dataset, downstream) in zip(grid[row], SHOWN, strict=True):
+        for axes, (dataset, downstream) in zip(grid[row], grids.SHOWN, strict=True):
             hide_frame(axes)
             facts = results.facts.get(f"counts of {downstream}") or {}
             every = int(facts.get("patients_by_part", [0])[0])
-            counts = labeled_patients(downstream)
+            counts = grids.labeled_patients(downstream)
             for method, title in paper.METHOD_TITLES.items():
                 cells = [efficiency_cell(method, dataset, downstream, task, c) for c in counts]
                 values = [results.over_seeds(cell, "auc_recording") for cell in cells]
@@ -220,6 +176,4 @@ FIGURES: dict[str, Callable[[Results, Sequence[Cell]], Figure | None]] = {
     "more-with-less": more_with_less,
     "patient-distances": distances,
     "perturbations": perturbations,
-    "embedding-dim": partial(along, over="E"),
-    "labelled-fraction": partial(along, over="F"),
 }

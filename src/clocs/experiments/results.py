@@ -263,12 +263,8 @@ def _merged(folder: Path, first: Results, other: Path, second: Results) -> Resul
             "them separately"
         )
     versions = {json.dumps(own, sort_keys=True): own for own in (*first.versions, *second.versions)}
-    return Results(
-        runs,
-        {**second.facts, **first.facts},
-        list(versions.values()),
-        {**first.draws, **second.draws},
-    )
+    draws = {**first.draws, **second.draws}
+    return Results(runs, {**second.facts, **first.facts}, list(versions.values()), draws)
 
 
 def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:
@@ -285,13 +281,9 @@ def set_apart(results: Results, other: Results) -> Results:
     called '…, twelve leads', and its runs on four of the twelve leads are left out, as they belong
     to the other store.
     """
-    apart = {
-        dataset
-        for dataset in paper.DATASET_TITLES
-        if _has_twelve(results, dataset)
-        and f"leads of {dataset}" in other.facts
-        and not _has_twelve(other, dataset)
-    }
+    here, there = _with_twelve(results), _with_twelve(other)
+    known = {dataset for dataset in paper.DATASET_TITLES if f"leads of {dataset}" in other.facts}
+    apart = (here & known) - there
     if not apart:
         return results
     names = [f"{what} of {dataset}" for what in ("data", "leads", "counts") for dataset in apart]
@@ -305,8 +297,10 @@ def set_apart(results: Results, other: Results) -> Results:
     )
 
 
-def _has_twelve(results: Results, dataset: str) -> bool:
-    return set(STANDARD_LEADS) <= set(results.facts.get(f"leads of {dataset}") or ())
+def _with_twelve(results: Results) -> set[str]:
+    """The datasets that have all twelve leads."""
+    leads = {name: results.facts.get(f"leads of {name}") or () for name in paper.DATASET_TITLES}
+    return {name for name, own in leads.items() if set(STANDARD_LEADS) <= set(own)}
 
 
 def _uses_four(run: Run, datasets: Set[str]) -> bool:

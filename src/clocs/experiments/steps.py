@@ -48,15 +48,16 @@ class Profile:
     resamples: int = 2000  # bootstrap samples of patients, for the confidence intervals
     seeds: int = 5  # by default
 
-    def settings(self, batch_size: int, fixed_epochs: int | None = None) -> Settings:
-        """Those of a training with early stopping, or for a fixed number of epochs."""
+    def settings(
+        self, batch_size: int, fixed_epochs: int | None = None, *, curve: bool = False
+    ) -> Settings:
+        """Those of a training with early stopping, for a fixed number of epochs, or of a curve."""
+        if curve:
+            return Settings(self.curve_epochs, self.curve_epochs, batch_size, self.lr)
         if fixed_epochs is None:
             return Settings(self.epochs, self.patience, batch_size, self.lr)
         epochs = min(fixed_epochs, self.epochs)
         return Settings(epochs, self.patience, batch_size, self.lr, keep="last")
-
-    def curve_settings(self, batch_size: int) -> Settings:
-        return Settings(self.curve_epochs, self.curve_epochs, batch_size, self.lr)
 
 
 PAPER = Profile()
@@ -163,7 +164,6 @@ def score(
     if first.task == "distances":
         return [distances(group, frames, device) for group in groups]
     curve = first.task == "curve"  # a fixed number of epochs, the validation AUC after each
-    make = profile.curve_settings if curve else profile.settings
     few = first.patients is not None and first.patients <= FEW_LABELS
     batch_size = min(frames.batch_size, FEW_BATCH) if few else frames.batch_size
     scored = score_against_untrained(
@@ -173,7 +173,7 @@ def score(
         fraction=first.fraction,
         labels=first.patients,
         by="frame" if first.patients is None else "patient",
-        settings=make(batch_size),
+        settings=profile.settings(batch_size, curve=curve),
         resamples=profile.resamples,
         curve=curve,
         device=device,
@@ -191,13 +191,11 @@ def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device)
     found = [frame_distances(one, frames, split=VALIDATION, device=device) for one in group]
     largest = float(max(np.quantile(d.inter, 0.999) for d in found)) or 1.0
     edges = np.linspace(0, largest, BINS + 1)
-    densities = {
-        kind: np.mean(
-            [np.histogram(getattr(d, kind), edges)[0] / len(getattr(d, kind)) for d in found],
-            axis=0,
-        )
-        for kind in ("intra", "inter")
-    }
+    shares: dict[str, list[float]] = {}
+    for kind in ("intra", "inter"):
+        values = [getattr(d, kind) for d in found]
+        each = [np.histogram(own, edges)[0] / len(own) for own in values]
+        shares[kind] = np.mean(each, axis=0).tolist()
     return {
         "method": group[0].card.method,
         "embedding_dim": group[0].card.encoder["embedding_dim"],
@@ -207,7 +205,7 @@ def distances(group: Sequence[Checkpoint], frames: Frames, device: torch.device)
         "separability": [d.separability for d in found],
         "pairs": [len(found[0].intra), len(found[0].inter)],
         "edges": edges.tolist(),
-        "histogram": {kind: density.tolist() for kind, density in densities.items()},
+        "histogram": shares,
     }
 
 

@@ -6,36 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from clocs.experiments import paper
-from clocs.experiments.comparisons import (
-    COLUMNS,
-    Column,
-    above_untrained,
-    chosen_schedule,
-    interval_over_splits,
-    signed,
-)
-from clocs.experiments.grid import (
-    ABLATIONS,
-    CHAINS,
-    CHOSEN_SCHEDULES,
-    EFFICIENCY_TASKS,
-    SCHEDULES,
-    SHOWN,
-    SPLIT_SEEDS,
-    Cell,
-    CellTask,
-    Pretraining,
-    encoder_for,
-    grid,
-    labeled_patients,
-    on_split,
-)
+from clocs.experiments import comparisons, paper
+from clocs.experiments import grid as grids
+from clocs.experiments.comparisons import COLUMNS, Column, chosen_schedule, signed
+from clocs.experiments.grid import Cell, CellTask, Pretraining, encoder_for, grid
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results, Value, papers, value_of
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
-PROTOCOLS = dict(zip(EFFICIENCY_TASKS, ("linear", "fine-tuned"), strict=True))
+PROTOCOLS = dict(zip(grids.EFFICIENCY_TASKS, ("linear", "fine-tuned"), strict=True))
 _METHODS = list(paper.METHOD_TITLES.items())
 _METRICS = {"auc_recording": "AUC per recording", "ap_recording": "average precision per recording"}
 _EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
@@ -68,15 +47,10 @@ class TableEntry:
     beats_random: bool | None = None  # by the paired test; None if not tested
 
     @property
-    def beside(self) -> Value | None:
-        """Ours as the paper computed its own."""
-        return self.logits or self.ours
-
-    @property
     def difference(self) -> float | None:
-        if self.beside is None or self.paper is None:
-            return None
-        return self.beside.mean - self.paper.mean
+        """By logits where those are given: as the paper computed its own."""
+        ours = self.logits or self.ours
+        return None if ours is None or self.paper is None else ours.mean - self.paper.mean
 
     def __str__(self) -> str:
         """Ours with its interval; in parentheses, ours by logits and the paper's."""
@@ -165,14 +139,12 @@ def decay_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     return tables
 
 
-def place(cell: Cell, over: str) -> float:
-    """A cell's E or F."""
-    return cell.pretraining.embedding_dim if over == "E" else cell.fraction
-
-
 def along_tables(results: Results, cells: Sequence[Cell], over: str) -> list[Table]:
     """Chapman → Cardiology: methods over E or F."""
-    at = {(cell.pretraining.method, place(cell, over)): cell for cell in cells}
+    at = {
+        (c.pretraining.method, c.pretraining.embedding_dim if over == "E" else c.fraction): c
+        for c in cells
+    }
     places = sorted({where for _, where in at})
     rows: list[CellRow] = [
         (label, [at.get((method, where)) for where in places]) for method, label in _METHODS
@@ -185,10 +157,10 @@ def along_tables(results: Results, cells: Sequence[Cell], over: str) -> list[Tab
 def perturbation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """Chains of perturbations by method; SimCLR's default is Gaussian noise, CMSC's is none."""
     at = {(c.pretraining.method, c.pretraining.perturb or ""): c for c in cells}
-    at["simclr", CHAINS[0]] = at.pop(("simclr", ""))
+    at["simclr", grids.CHAINS[0]] = at.pop(("simclr", ""))
     rows: list[CellRow] = [
         (chain.replace(">", " → ") or "none", [at.get((m, chain)) for m in ("simclr", "cmsc")])
-        for chain in ("", *CHAINS)
+        for chain in ("", *grids.CHAINS)
     ]
     columns = [paper.METHOD_TITLES[method] for method in ("simclr", "cmsc")]
     return [_looked_up(results, "Linear on PhysioNet 2020, F = 0.5", rows, cells, ([], columns))]
@@ -202,7 +174,9 @@ def main_tables(
     if task == "linear-converged":
         title = "Standardized features, solved to convergence, L2 chosen on the validation set"
     made = [score_table(results, task, title=title, cells=cells, leads=leads)]
-    return [*made, cardiology_splits(results)] if (task, leads) == ("finetune", 4) else made
+    if (task, leads) == ("finetune", 4):
+        made.append(split_table(results, task, _CARDIOLOGY))
+    return made
 
 
 def appendix_tables(results: Results, cells: Sequence[Cell], task: CellTask) -> list[Table]:
@@ -224,20 +198,20 @@ def appendix_tables(results: Results, cells: Sequence[Cell], task: CellTask) -> 
     ]
 
 
-def cardiology_splits(results: Results) -> Table:
-    """Cardiology over split seeds: mean and sd over splits of the mean over seeds."""
-    pairs = [(dataset, "cardiology") for dataset in paper.PRETRAIN]
-    titles = [f"{paper.DATASET_TITLES[d]} → Cardiology" for d in paper.PRETRAIN]
-    return _split_table(results, "finetune", "Cardiology over", (pairs, [], titles))
+_CARDIOLOGY: _Layout = (
+    [(dataset, "cardiology") for dataset in paper.PRETRAIN],
+    [],
+    [f"{paper.DATASET_TITLES[dataset]} → Cardiology" for dataset in paper.PRETRAIN],
+)
 
 
-def split_table(results: Results, task: CellTask) -> Table:
-    """Table 1 or 2 over split seeds: mean and sd over splits of the mean over seeds."""
-    return _split_table(results, task, "Over", _TRANSFER if task == "finetune" else _LINEAR)
+def split_table(results: Results, task: CellTask, layout: _Layout | None = None) -> Table:
+    """Table 1 or 2, or some columns of it, over split seeds: mean and sd over splits.
 
-
-def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -> Table:
-    """On the splits that all have; BYOL also with its chosen schedule."""
+    On the splits that all have; BYOL also with its chosen schedule.
+    """
+    over = "Over" if layout is None else "Cardiology over"
+    layout = layout or (_TRANSFER if task == "finetune" else _LINEAR)
     cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("byol-fixed"))
 
     def at(method: str, dataset: str, downstream: str, schedules: Mapping[str, int]) -> Cell:
@@ -248,15 +222,18 @@ def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -
     for method, label in _METHODS:
         rows.append((label, [at(method, *pair, {}) for pair in layout[0]]))
         if method == "byol":
-            fixed = [at(method, *pair, CHOSEN_SCHEDULES) for pair in layout[0]]
+            fixed = [at(method, *pair, grids.CHOSEN_SCHEDULES) for pair in layout[0]]
             rows.append((f"{label}, fixed schedule", fixed))
     known = [c for _, row in rows for c in row if c in cells and results.ours(c) is not None]
     common = [
         split
-        for split in SPLIT_SEEDS
-        if all(results.ours(on_split(cell, split)) is not None for cell in known)
+        for split in grids.SPLIT_SEEDS
+        if all(results.ours(grids.on_split(cell, split)) is not None for cell in known)
     ]
-    splits = [0, *(common or SPLIT_SEEDS)]  # on which all that have a result on the first have one
+    splits = [
+        0,
+        *(common or grids.SPLIT_SEEDS),
+    ]  # on which all that have a result on the first have one
 
     def entry(cell: Cell) -> TableEntry:
         return _over_splits(results, cell, splits)
@@ -266,7 +243,7 @@ def _split_table(results: Results, task: CellTask, over: str, layout: _Layout) -
 
 
 def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEntry:
-    cells = [on_split(cell, seed) for seed in splits]
+    cells = [grids.on_split(cell, seed) for seed in splits]
     found = [results.ours(one) for one in cells]
     means = [value.mean for value in found if value is not None]
     if len(means) < len(found):
@@ -279,7 +256,7 @@ def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEn
         ours=value_of(means),
         paper=papers(cell),
         logits=value_of(logits) if len(logits) == len(means) else None,
-        ci95=interval_over_splits(results, cell, splits),
+        ci95=comparisons.interval_over_splits(results, cell, splits),
     )
 
 
@@ -288,7 +265,7 @@ def schedule_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     chosen = {d: chosen_schedule(results, d) for d in paper.PRETRAIN}
     linear: list[Row] = []
     transfers: list[Row] = []
-    for epochs in (None, *SCHEDULES):
+    for epochs in (None, *grids.SCHEDULES):
         places = [paper.DATASET_TITLES[d] for d, own in chosen.items() if epochs and own == epochs]
         label = f"{epochs} epochs" + (f" (chosen on {' and '.join(places)})" if places else "")
         label = label if epochs else "early stopping, as in the paper"
@@ -311,7 +288,7 @@ def ablation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """CMSC with one thing changed at a time; in the last row, scored on frames as trained."""
     rows = [
         (title, [Cell(Pretraining("cmsc", d, variant=v), d, "linear") for d in paper.PRETRAIN])
-        for title, v in ABLATIONS.items()
+        for v, title in grids.ABLATIONS.items()
     ]
     five = [Cell(Pretraining("cmsc", d), d, "linear", segment_frame=True) for d in paper.PRETRAIN]
     rows.append(("5 s throughout", five))
@@ -332,8 +309,8 @@ def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """Methods by number of labeled patients, for each pair of datasets, protocol and metric."""
     own = [(dataset, dataset) for dataset in paper.PRETRAIN]
     found = []
-    for pair in dict.fromkeys((*SHOWN, *paper.PAIRS, *own)):
-        counts = labeled_patients(pair[1])
+    for pair in dict.fromkeys((*grids.SHOWN, *paper.PAIRS, *own)):
+        counts = grids.labeled_patients(pair[1])
         columns = ["all" if count is None else f"{count:,}" for count in counts]
         where = " → ".join(paper.DATASET_TITLES[dataset] for dataset in pair)
         for task, protocol in PROTOCOLS.items():
@@ -396,7 +373,7 @@ def _looked_up(
     found: list[tuple[str, list[TableEntry | None]]] = []
     for label, row in rows:
         own = [cell if cell in known else None for cell in row]
-        above = above_untrained(results, [cell for cell in own if cell is not None])
+        above = comparisons.above_untrained(results, [cell for cell in own if cell is not None])
         entries = [
             cell and replace((entry or looked_up)(cell), beats_random=above.get(cell))
             for cell in own

@@ -32,18 +32,6 @@ from clocs.training.embed import embed_instances
 _SEGMENTS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 _QUIET: Final = "#b9b9b9"
 APPENDIX_B: Final = ("gaussian", "flip_y(always=true)", "flip_x(always=true)", "sa_t", "sa_f")
-_TITLES: Final = {
-    "gaussian": "Gaussian noise",
-    "flip_y": "Flip$_Y$: backwards in time",
-    "flip_x": "Flip$_X$: negated",
-    "sa_t": "SpecAugment in time, SA$_t$",
-    "sa_f": "SpecAugment in frequency, SA$_f$",
-    "scaling": "Scaling",
-    "permutation": "Permutation of pieces",
-    "time_warp": "Time warp",
-    "stretch": "Stretched in time",
-    "noise_snr": "Noise at a fixed SNR",
-}
 _TINT, _ORIGINAL = "#eaf0f6", "#f0b840"
 _KINDS: Final = {
     "same instance": ("#eef7f2", "#007a5a"),
@@ -180,7 +168,7 @@ def show_perturbations(
         axes[1].plot(time[near], traces[0][near], color=_ORIGINAL, linewidth=2.4)
         axes[1].plot(time[near], trace[near], color=COLORS["trace"], linewidth=0.8)
         image = _spectrogram(axes[2], x, chain, keys, spec)
-        name = ", then ".join(_TITLES[step.name] for step in chain.steps) or "Original"
+        name = " > ".join(step.name for step in chain.steps) or "original"
         axes[0].set_title(name, loc="left", size=10, color=COLORS["text"])
         axes[0].set_ylabel(amplitude, size=8)
         axes[2].set_ylabel("Hz", size=8)
@@ -268,8 +256,8 @@ def show_similarity(
         for segment, lead in _pair(views, frames)
     ]
 
-    figure = new_figure(11.6, 7.8)
-    grid = figure.add_gridspec(2, 3, width_ratios=(1.2, 6, 2.4), height_ratios=(1.2, 6))
+    figure = new_figure(9.2, 7.8)
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.2, 6), height_ratios=(1.2, 6))
     _matrix(figure.add_subplot(grid[1, 1]), similarity, kind)
     left, above = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[0, 1])
     _edge(left, frames, rows, view=0)
@@ -283,7 +271,8 @@ def show_similarity(
     above.set_xticks(range(batch), names, size=7, rotation=90)
     for axes in (left, above):
         axes.tick_params(length=0)
-    _spread(figure.add_subplot(grid[1, 2]), similarity, kind)
+    words = [f"{name}: mean {similarity[kind == i].mean():.2f}" for i, name in enumerate(_KINDS)]
+    figure.supxlabel(", ".join(words), size=9)
     figure.suptitle(
         f"{method.upper()}: similarities in a batch of {batch} instances of "
         f"{len(patients.unique())} {('training', 'validation', 'test')[split]} patients "
@@ -356,24 +345,3 @@ def _edge(axes: Axes, frames: Frames, rows: Instances, *, view: int) -> None:
     else:
         axes.set(xlim=ends[::-1], ylim=(0, 1))
     axes.spines[:].set_visible(False)
-
-
-def _spread(axes: Axes, similarity: NDArray[np.float64], kind: NDArray[np.int64]) -> None:
-    """Every similarity as a dot, by kind of pair, and the means."""
-    labels = []
-    for row, (name, (_, color)) in enumerate(_KINDS.items()):
-        values = similarity[kind == row]
-        beside = 0.56 * (np.arange(values.size) * 0.618034 % 1) - 0.28
-        axes.plot(row + beside, values, "o", color=color, markersize=3, alpha=0.6)
-        if values.size:
-            mean = float(values.mean())
-            axes.plot([row - 0.36, row + 0.36], [mean, mean], color=COLORS["text"], linewidth=1.6)
-            axes.text(row, 1.02, f"mean {mean:.2f}", ha="center", size=8)
-        labels.append(f"{name.replace(' ', chr(10))}\n({values.size})")
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set(xlim=(-0.5, 2.5), ylim=(min(0.0, float(similarity.min())) - 0.02, 1.06))
-    axes.set_ylabel("cosine similarity", size=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8, length=2.5)
-    for label, (_, color) in zip(axes.get_xticklabels(), _KINDS.values(), strict=True):
-        label.set_color(color)

@@ -128,15 +128,12 @@ def roc(predictions: Predictions) -> Figure:
 def calibration(predictions: Predictions) -> Figure:
     """Observed frequency over predicted probability, one curve per class, all seeds together.
 
-    Ten bins with equally many rows, so that no point rests on a few; below, the distribution of
-    predicted probabilities.
+    Ten bins with equally many rows, so that no point rests on a few.
     """
-    figure = new_figure(6.4, 5.4)
-    axes, below = figure.subplots(2, 1, height_ratios=(4, 1), sharex=True)
-    for one in (axes, below):
-        hide_frame(one)
+    figure = new_figure(6.4, 4.6)
+    axes = figure.add_subplot()
+    hide_frame(axes)
     axes.set_title(f"Calibration, {_title(predictions)}", fontsize=10, loc="left")
-    edges = np.linspace(0, 1, 41)
     for c, label in enumerate(predictions.labels):
         predicted = predictions.probabilities[:, :, c].ravel()
         true = np.tile(predictions.targets[:, c], len(predictions.seeds)).astype(bool)
@@ -148,12 +145,8 @@ def calibration(predictions: Predictions) -> Figure:
         off = float(sum(abs(a - b) * len(rows) for a, b, rows in zip(x, y, bins, strict=True)))
         text = f"{label}  {off / len(predicted):.3f}"
         axes.plot(x, y, marker="o", markersize=3.5, **_style(c), label=text)
-        below.stairs(
-            np.histogram(predicted, edges)[0] / len(predicted), edges, color=_style(c)["color"]
-        )
     axes.plot([0, 1], [0, 1], color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
-    axes.set(ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1))
-    below.set(xlabel="predicted probability", ylabel="share of rows", yscale="log")
+    axes.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1))
     _legend(axes, "mean error")
     return figure
 
