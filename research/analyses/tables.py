@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from clocs.experiments import paper
+from clocs.experiments.pages import markdown_table
 
 Result = Mapping[str, Any]
+Title = Callable[[Result], str]
 
-_NOTHING = "Not measured yet."
+NOTHING = "Not measured yet."
 _MIN_RANDOM = 64  # directions
 _WAYS = {"cosine": "cosine", "trained": "trained metric"}
 
@@ -17,9 +19,9 @@ _WAYS = {"cosine": "cosine", "trained": "trained metric"}
 def tables(found: Sequence[Result]) -> dict[str, str]:
     """Markdown of every part; of results that are not there it says so."""
     return {
-        "identity": _identity(_of(found, "identity and disease")),
-        "privacy": _privacy(_of(found, "privacy")),
-        "hospital": _hospital(_of(found, "other hospital")),
+        "identity": identity_table(_of(found, "identity and disease")),
+        "privacy": privacy_table(_of(found, "privacy")),
+        "hospital": hospital_table(_of(found, "other hospital")),
         "noise": _noise(_of(found, "noise")),
     }
 
@@ -30,7 +32,7 @@ def _of(found: Iterable[Result], analysis: str) -> list[Result]:
     return sorted(own, key=lambda one: len(one["encoders"][0]["encoder"].get("leads", ())))
 
 
-def _encoder(one: Result) -> str:
+def encoder_title(one: Result) -> str:
     facts = one["encoders"][0]
     method = paper.METHOD_TITLES.get(facts["method"], facts["method"])
     leads = len(facts["encoder"].get("leads", ()))
@@ -46,10 +48,8 @@ def _dataset(name: str | None) -> str:
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
     """Columns after the first `words` are numbers."""
-    lines = [f"| {' | '.join(titles)} |"]
-    lines.append("|" + " --- |" * words + " ---: |" * (len(titles) - words))
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) if len(lines) > 2 else _NOTHING
+    listed = list(rows)
+    return markdown_table(titles, listed, words=words) if listed else NOTHING
 
 
 def _percent(share: float) -> str:
@@ -64,7 +64,7 @@ def _auc(score: Mapping[str, Any]) -> str:
     return f"{score['auc']:.3f} ({low:.3f}–{high:.3f})"
 
 
-def _identity(found: Sequence[Result]) -> str:
+def identity_table(found: Sequence[Result], title: Title = encoder_title) -> str:
     rows = []
     for one in found:
         for row in one["rows"]:
@@ -74,7 +74,7 @@ def _identity(found: Sequence[Result]) -> str:
             first = kind == "nothing"
             removed = "nothing" if first else f"{kind}, {count} of {one['dim']}"
             search = [_percent(row["search"][way]["top1"]) for way in _WAYS]
-            names = [_dataset(one["dataset"]), _encoder(one)] if first else ["", ""]
+            names = [_dataset(one["dataset"]), title(one)] if first else ["", ""]
             rows.append([*names, removed, *search, _auc(row["diagnosis"])])
     titles = [
         "test patients of",
@@ -86,7 +86,7 @@ def _identity(found: Sequence[Result]) -> str:
     return _table(titles, rows, 3)
 
 
-def _privacy(found: Sequence[Result]) -> str:
+def privacy_table(found: Sequence[Result], title: Title = encoder_title) -> str:
     rows = []
     for one in found:
         who = "test patients" if one["patients"] == "test" else "all patients"
@@ -98,14 +98,14 @@ def _privacy(found: Sequence[Result]) -> str:
                     around = f" ({100 * ends[0]:.1f}–{100 * ends[1]:.1f})" if ends else ""
                     shares.append(f"{_percent(row[name])}{around}")
                 first = row is sizes[0]
-                names = [f"{_dataset(one['dataset'])}, {who}", _encoder(one), _WAYS[way]]
+                names = [f"{_dataset(one['dataset'])}, {who}", title(one), _WAYS[way]]
                 chance = f"{100 * row['top1_chance']:.2g} %"
                 rows.append([*(names if first else [""] * 3), f"{row['size']:,}", *shares, chance])
     titles = ["searched for", "encoder", "compared by", "gallery", "nearest", "among ten", "chance"]
     return _table(titles, rows, 3)
 
 
-def _hospital(found: Sequence[Result]) -> str:
+def hospital_table(found: Sequence[Result], title: Title = encoder_title) -> str:
     rows = []
     for one in found:
         same, other = one["same"], one["other"]
@@ -115,7 +115,7 @@ def _hospital(found: Sequence[Result]) -> str:
             first = name == next(iter(other["concepts"]))
             rows.append(
                 [
-                    *([where, _encoder(one)] if first else ["", ""]),
+                    *([where, title(one)] if first else ["", ""]),
                     name,
                     _auc(own),
                     _auc(score),
@@ -133,7 +133,7 @@ def _noise(found: Sequence[Result]) -> str:
         for kind in kinds:
             own = {row["snr_db"]: row["auc"] for row in one["noisy"] if row["kind"] == kind}
             first = kind == next(iter(kinds))
-            names = [_dataset(one["dataset"]), _encoder(one)] if first else ["", ""]
+            names = [_dataset(one["dataset"]), encoder_title(one)] if first else ["", ""]
             clean = f"{one['clean']['auc']:.3f}" if first else ""
             values = [f"{own[level]:.3f}" if level in own else "–" for level in levels]
             rows.append([*names, kind, clean, *values])

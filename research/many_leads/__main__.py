@@ -11,10 +11,14 @@ import sys
 from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError
+from clocs.experiments.pages import fill
+from clocs.training.checkpoint import load_checkpoint
 from research.many_leads.items import STAGES
+from research.many_leads.model_card import ship
 from research.many_leads.recipe import TINY, Recipe
-from research.many_leads.report import report
-from research.many_leads.runner import plan_of, run
+from research.many_leads.results import read_runs, write
+from research.many_leads.runner import run
+from research.many_leads.tables import parts
 
 INTERRUPTED, UNFINISHED = 130, 3  # exit codes
 
@@ -28,21 +32,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--stages", default=STAGES, help=f"letters of {STAGES}; all by default")
     parser.add_argument("--only", action="append", default=[], help="part of an item's name")
-    parser.add_argument(
-        "--recipe", action="append", default=[], help="a changed setting: steps=4000, lr=2e-3 …"
-    )
     parser.add_argument("--device", help="cpu, cuda, …; the best available by default")
     parser.add_argument("--seconds", type=float, help="time limit; the next call resumes")
     parser.add_argument(
         "--tiny", action="store_true", help="tiny settings and one item of each kind, to try it out"
     )
     parser.add_argument("--retry", action="store_true", help="compute again what failed")
-    parser.add_argument("--dry-run", action="store_true", help="list the items and their states")
     parser.add_argument(
         "--report", type=Path, action="append", help="folder of runs to report; --out is its folder"
-    )
-    parser.add_argument(
-        "--with", dest="earlier", type=Path, help="many-leads.json to which the runs are added"
     )
     parser.add_argument(
         "--fill", type=Path, action="append", default=[], help="page whose tables to update"
@@ -55,28 +52,26 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.report:
-            made = report(
-                given.report,
-                given.out,
-                earlier=given.earlier,
-                fill=given.fill,
-                shipped=dict(_pair(one) for one in given.ship),
-                weights=given.weights,
-                pages=given.pages,
-            )
+            results = read_runs(given.report)
+            made = [write(results, given.out)]
+            for page in given.fill:
+                fill(page, parts(results))
+            for name, folder in map(_pair, given.ship):
+                made += ship(
+                    name,
+                    load_checkpoint(folder),
+                    results,
+                    weights=given.weights,
+                    pages=given.pages,
+                )
             _print("\n".join(f"Wrote {path}." for path in made))
             return 0
-        if given.dry_run:
-            for item, state in plan_of(given.out, given.stages, given.only, tiny=given.tiny):
-                _print(f"{state:10} {item.name}")
-            return 0
-        base = TINY if given.tiny or given.frames is None else Recipe()
         done = run(
             given.out,
             frames=given.frames,
             stages=given.stages,
             only=given.only,
-            recipe=base.changed(given.recipe),
+            recipe=TINY if given.tiny or given.frames is None else Recipe(),
             device=given.device,
             seconds=given.seconds,
             retry=given.retry,

@@ -9,9 +9,9 @@ from clocs.experiments.paper import DATASET_TITLES
 from clocs.files import PUBLIC, write_atomic
 from clocs.models.model_card import model_card, table
 from clocs.training.checkpoint import STORED_AS, Checkpoint, load_checkpoint
-from research.many_leads.cells import PROTOCOLS, cell
 from research.many_leads.items import DATASETS, SHARES
 from research.many_leads.results import Row, StudyResults
+from research.many_leads.tables import PROTOCOLS, cell, pick
 
 
 def ship(
@@ -55,7 +55,7 @@ def scores_section(checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
     lines = []
     for dataset in DATASETS:
         for protocol, title in PROTOCOLS.items():
-            own = [_best(rows, dataset, protocol, share) for share in SHARES]
+            own = [pick(rows, dataset=dataset, protocol=protocol, share=share) for share in SHARES]
             if any(own):
                 lines.append([DATASET_TITLES[dataset], title, *map(cell, own)])
     if not lines:
@@ -69,9 +69,3 @@ def scores_section(checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
     if STORED_AS in checkpoint.card.environment:
         intro += " Scores are of the weights before they were rounded to half precision."
     return "\n\n".join(["## Scores", intro, table(heads, lines)])
-
-
-def _best(rows: Sequence[Row], dataset: str, protocol: str, share: float) -> Row | None:
-    wanted = (dataset, protocol, share)
-    found = [row for row in rows if (row["dataset"], row["protocol"], row["share"]) == wanted]
-    return max(found, key=lambda r: (r["encoders"], "conditions" not in r), default=None)

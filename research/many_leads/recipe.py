@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
-from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.pretraining.methods import find_method
 from clocs.pretraining.plan import Plan
@@ -57,24 +55,6 @@ class Recipe:
     precision: str = "bfloat16"  # of pre-training on a GPU
     patients: int | None = None  # at most so many of each part, to try it out
 
-    def changed(self, given: Sequence[str]) -> Recipe:
-        """With values such as 'steps=4000'; several of `finetune_lr` are joined by '+'."""
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        values: dict[str, Any] = {}
-        for one in given:
-            name, _, text = one.partition("=")
-            if name not in known or not text:
-                raise SettingError(f"`recipe` has no {one!r}; give one of {', '.join(known)}")
-            old = known[name]
-            try:
-                if name == "finetune_lr":
-                    values[name] = tuple(float(part) for part in text.split("+"))
-                else:
-                    values[name] = (int if old is None else type(old))(text)
-            except ValueError as error:
-                raise SettingError(f"`recipe`: {one!r} is no {type(old).__name__}") from error
-        return replace(self, **values)
-
     def facts(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self) | {"finetune_lr": list(self.finetune_lr)}
@@ -109,7 +89,7 @@ class Recipe:
             dropout=self.dropout,
             options={name: value for name, value in wanted.items() if name in offered},
             perturb=self.perturb if row.perturbable and row.objective else None,
-            precision="bfloat16" if device.type == "cuda" and self._half else "float32",
+            precision=self.precision if device.type == "cuda" else "float32",
             settings=Settings(batch_size=self.batch_size),
         )
         epochs = 1
@@ -117,10 +97,6 @@ class Recipe:
             count = len(learnable_parts(frames, plan)[0])
             epochs = max(1, round(self.steps / max(1, count // self.batch_size)))
         return replace(plan, settings=self._schedule(epochs))
-
-    @property
-    def _half(self) -> bool:
-        return self.precision == "bfloat16"
 
     def _schedule(self, epochs: int) -> Settings:
         return Settings(

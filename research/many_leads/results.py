@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from clocs.experiments.results import unpack_draws
 from clocs.files import PUBLIC, file_error, write_atomic
 from research.many_leads.items import SCRATCH, WINNER
 
-FILE = "many-leads.json"
+FILE = "many-leads.json.xz"
 UNTRAINED = "random-bn"
 _DIGITS = 5
 _SCORES = (
@@ -47,9 +48,6 @@ class StudyResults:
     analyses: Sequence[Row]
     differences: Sequence[Row]
     again: Sequence[Row] = ()  # what a later run has computed once more, with encoders of its own
-
-    def json(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 def read_runs(folders: Iterable[Path]) -> StudyResults:
@@ -83,29 +81,6 @@ def read_runs(folders: Iterable[Path]) -> StudyResults:
         scores=scores,
         analyses=[r for r in rows.values() if "auc_mean" not in r and r["kind"] != "pretrain"],
         differences=differences(scores, unpacked),
-    )
-
-
-def added(earlier: StudyResults, later: StudyResults) -> StudyResults:
-    """An earlier report, and what it lacks of a later one; what both have is kept in `again`."""
-    for what in ("recipe", "data"):
-        if getattr(earlier, what) != getattr(later, what):
-            raise SettingError(f"the runs and the report before them differ in their {what}")
-    joined: dict[str, Any] = {}
-    again = {row["name"]: row for row in earlier.again}
-    for field in ("pretrainings", "scores", "analyses"):
-        before = list(getattr(earlier, field))
-        known = {row["name"] for row in before}
-        joined[field] = before + [row for row in getattr(later, field) if row["name"] not in known]
-        again |= {row["name"]: row for row in getattr(later, field) if row["name"] in known}
-    pairs = {(row["one"], row["other"]) for row in earlier.differences}
-    new = [row for row in later.differences if (row["one"], row["other"]) not in pairs]
-    return replace(
-        earlier,
-        versions=[*earlier.versions, *(v for v in later.versions if v not in earlier.versions)],
-        differences=[*earlier.differences, *new],
-        again=list(again.values()),
-        **joined,
     )
 
 
@@ -175,18 +150,18 @@ def write(results: StudyResults, folder: Path) -> Path:
     """Write the JSON file into a folder; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    text = json.dumps(results.json(), ensure_ascii=False, allow_nan=False, indent=1)
-    write_atomic(path, text.encode(), mode=PUBLIC)
+    text = json.dumps(vars(results), ensure_ascii=False, allow_nan=False)
+    write_atomic(path, lzma.compress(text.encode()), mode=PUBLIC)
     return path
 
 
 def read(path: Path) -> StudyResults:
     """What `write` wrote."""
     try:
-        return StudyResults(**json.loads(path.read_text(encoding="utf-8")))
+        return StudyResults(**json.loads(lzma.decompress(path.read_bytes())))
     except OSError as error:
         raise file_error(error, path, doing="read") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, lzma.LZMAError) as error:
         raise SettingError(f"{path} is no file of results ({error}); write it again") from error
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gc
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -17,19 +15,15 @@ import torch
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import plain
-from clocs.experiments.ledger import Ledger, last_line, open_ledger, versions
+from clocs.experiments.ledger import Ledger, last_line, open_ledger
 from clocs.experiments.runner import TimeIsOver
+from clocs.experiments.steps import attempt
 from clocs.training.loop import Epoch
 from clocs.training.ranks import pick_device
 from research.many_leads.data import StudyData
 from research.many_leads.items import STAGES, Item, Pretraining, Scoring, items
 from research.many_leads.recipe import TINY, Recipe
 from research.many_leads.steps import Bench
-
-# seconds of an item on a GPU, where none of its kind has been measured; trainings can be stopped
-GUESSES = {"pretrain": 0.0, "linear": 8.0, "attentive": 60.0, "finetune": 90.0}
-GUESS = 60.0
-MARGIN = 1.3  # an item begins only if there is so much more time than it should take
 
 
 @dataclass(frozen=True)
@@ -111,25 +105,11 @@ def run(
         return _Runner(ledger, bench, deadline, say).work(wanted)
 
 
-def plan_of(
-    out: Path, stages: str = STAGES, only: Sequence[str] = (), *, tiny: bool = False
-) -> list[tuple[Item, str]]:
-    """Every item and its state in the folder; arguments as for `chosen`."""
-    with closing(open_ledger(out)) as ledger:
-        states = ledger.states()
-    return [(item, states.get(item.name, "not begun")) for item in chosen(stages, only, tiny=tiny)]
-
-
 class _Runner:
     def __init__(
         self, ledger: Ledger, bench: Bench, deadline: float | None, say: Callable[[str], None]
     ) -> None:
         self.ledger, self.bench, self.deadline, self.say = ledger, bench, deadline, say
-        self.versions = versions(bench.device.type)
-        self.measured: dict[str, list[float]] = {}
-        for run in ledger.runs().values():
-            if run.state == "done" and run.seconds is not None:
-                self.measured.setdefault(run.kind, []).append(run.seconds)
 
     def work(self, wanted: Sequence[Item]) -> Done:
         computed = 0
@@ -142,57 +122,44 @@ class _Runner:
             with self.ledger.claim(item.name) as held:
                 if not held:
                     continue
-                needs = MARGIN * self._expected(kind)
-                if self.deadline is not None and time.monotonic() + needs > self.deadline:
+                if self.deadline is not None and time.monotonic() > self.deadline:
                     self.ledger.put_back(item.name, seconds=0)
                     continue
-                computed += self._compute(item, kind)
+                computed += self._compute(item)
         states = self.ledger.states()
         own = [states.get(item.name, "waiting") for item in wanted if not self._missing(item)]
         return Done(
             computed, own.count("failed"), len(own) - own.count("done") - own.count("failed")
         )
 
-    def _compute(self, item: Item, kind: str) -> bool:
+    def _compute(self, item: Item) -> bool:
         began = time.monotonic()
 
         def on_epoch(epoch: Epoch) -> None:
             if self.deadline is not None and time.monotonic() > self.deadline:
                 raise TimeIsOver
 
-        folder = None
-        if isinstance(item, Pretraining):
-            folder = str(self.bench.path(item).relative_to(self.ledger.folder))
         try:
-            result = plain(self.bench.compute(item, on_epoch))
-            spent = time.monotonic() - began
-            self.ledger.finish(
-                item.name, result, seconds=spent, versions=self.versions, checkpoint=folder
-            )
+            tried = attempt(lambda: [plain(self.bench.compute(item, on_epoch))], self.bench.device)
         except TimeIsOver:
             self.ledger.put_back(item.name, seconds=time.monotonic() - began)
             self.say(f"{item.name}: stopped by the time limit; the next call resumes it")
             return False
-        except Exception as error:
-            spent = time.monotonic() - began
-            self.ledger.fail(item.name, traceback.format_exc(), seconds=spent)
-            self.say(f"{item.name}: FAILED after {spent:.1f} s: {last_line(str(error))}")
+        gc.collect()
+        if self.bench.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if tried.error:
+            self.ledger.fail(item.name, tried.error, seconds=tried.seconds)
+            self.say(f"{item.name}: FAILED after {tried.seconds:.1f} s: {last_line(tried.error)}")
             return False
-        finally:
-            gc.collect()
-            if self.bench.device.type == "cuda":
-                torch.cuda.empty_cache()
-        self.measured.setdefault(kind, []).append(spent)
-        self.say(f"{item.name}: {summary(result)} ({spent:.1f} s)")
+        (result,) = tried.results
+        folder = None
+        if isinstance(item, Pretraining):
+            folder = str(self.bench.path(item).relative_to(self.ledger.folder))
+        done = {"seconds": tried.seconds, "versions": tried.versions, "checkpoint": folder}
+        self.ledger.finish(item.name, result, **done)
+        self.say(f"{item.name}: {summary(result)} ({tried.seconds:.1f} s)")
         return True
-
-    def _expected(self, kind: str) -> float:
-        if kind == "pretrain":
-            return 0.0
-        known = self.measured.get(kind, [])
-        if known:
-            return fmean(known[-3:])
-        return GUESSES.get(kind, GUESS) if self.bench.recipe.name != "tiny" else 0.0
 
     def _missing(self, item: Item) -> bool:
         """Whether its data, or its protocol, are not there."""
@@ -210,7 +177,7 @@ class _Runner:
         return False
 
 
-def summary(result: dict[str, Any]) -> str:
+def summary(result: Mapping[str, Any]) -> str:
     """The main number of a result."""
     if "auc_mean" in result:
         shown = [result["auc_mean"], *(result.get("ci95") or ()), result["auc_validation_mean"]]

@@ -1,33 +1,13 @@
-"""Tables of the comparison in Markdown: sections that have results, and no others."""
+"""Tables of the comparison in Markdown, for the marked parts of `docs/encoders.md`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
-from clocs.experiments.paper import DATASET_TITLES
+from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
 from clocs.models.model_card import table
-from research.many_leads.analysis_sections import (
-    cost,
-    hospital,
-    identity,
-    privacy,
-    trained_again,
-)
-from research.many_leads.cells import (
-    LEAD_TITLES,
-    PROTOCOLS,
-    TITLES,
-    cell,
-    columns_of,
-    condition_of,
-    differences_of,
-    pick,
-    place_of,
-    score_of,
-    signed,
-    with_conditions,
-)
+from research.analyses.tables import NOTHING, hospital_table, identity_table, privacy_table
 from research.many_leads.items import (
     BOTH,
     DATASETS,
@@ -38,24 +18,129 @@ from research.many_leads.items import (
     SHARES,
     WINNER,
 )
-from research.many_leads.results import UNTRAINED, StudyResults
+from research.many_leads.results import UNTRAINED, Row, StudyResults
+
+TITLES = METHOD_TITLES | {
+    "random-bn": "untrained, batch norm fitted",
+    "random": "supervised, from scratch",
+}
+PROTOCOLS = {"linear": "linear", "attentive": "attentive", "finetune": "fine-tuned"}
+LEAD_TITLES = {
+    "12": "12",
+    "6": "6: limb leads",
+    "4": "4: II, V2, aVL, aVR",
+    "2": "2: I, II",
+    "I": "1: I",
+    "II": "1: II",
+}
+
+
+def score_of(
+    results: StudyResults,
+    dataset: str,
+    protocol: str,
+    method: str,
+    share: float,
+    leads: str = "12",
+) -> Row | None:
+    return pick(
+        results.scores,
+        dataset=dataset,
+        protocol=protocol,
+        method=method,
+        share=share,
+        leads=leads,
+        most_leads=None,
+        network=None,
+        datasets=list(BOTH),
+    )
+
+
+def pick(rows: Iterable[Row], **wanted: Any) -> Row | None:
+    """The row with these values that has the most encoders, and no further conditions if it can."""
+    found = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+    return max(found, key=lambda r: (r["encoders"], "conditions" not in r), default=None)
+
+
+def with_conditions(results: StudyResults, method: str, protocol: str) -> Row | None:
+    rows = [row for row in results.scores if "conditions" in row]
+    return pick(rows, method=method, protocol=protocol, dataset="physionet2020")
+
+
+def columns_of(results: StudyResults) -> list[tuple[str, str]]:
+    """Methods and protocols that were tested under conditions."""
+    order = [(method, p) for method in (WINNER, SCRATCH, *METHODS) for p in PROTOCOLS]
+    return [one for one in order if with_conditions(results, *one) is not None]
+
+
+def condition_of(row: Row | None, name: str) -> Row | None:
+    conditions = [] if row is None else row["conditions"]
+    return next((one for one in conditions if one["condition"] == name), None)
+
+
+def differences_of(results: StudyResults, one: str, other: str, protocol: str) -> list[Row]:
+    """Of the most encoders, where there are several."""
+    found = [
+        row
+        for row in results.differences
+        if row["methods"] == [one, other] and row["protocol"] == protocol
+    ]
+    best: dict[tuple[str, float], Row] = {}
+    for row in sorted(found, key=lambda row: row["encoders"]):
+        best[row["dataset"], row["share"]] = row
+    order = {name: place for place, name in enumerate(DATASETS)}
+    return sorted(best.values(), key=lambda row: (order[row["dataset"]], -row["share"]))
+
+
+def place_of(row: Row) -> str:
+    return f"{DATASET_TITLES[row['dataset']]} at {100 * row['share']:g} %"
+
+
+def signed(row: Row) -> str:
+    if row["ci95"] is None:
+        return f"{row['difference']:+.3f}"
+    low, high = row["ci95"]
+    return f"{row['difference']:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def cell(row: Row | None) -> str:
+    """A score with its interval."""
+    score = None if row is None else row.get("auc_mean", row.get("auc"))
+    if row is None or score is None:
+        return ""
+    if row.get("ci95") is None:
+        return f"{score:.3f}"
+    return f"{score:.3f} ({row['ci95'][0]:.3f}–{row['ci95'][1]:.3f})"
+
+
+def encoder_title(row: Row) -> str:
+    """The encoder of a row, in words."""
+    words = TITLES[row["method"]]
+    words += ", the paper's CNN" if row["network"] == "cnn" else ""
+    words += ", views of one lead" if row["most_leads"] == 1 else ""
+    if list(row["datasets"]) != list(BOTH):
+        words += f", learned on {' and '.join(DATASET_TITLES[name] for name in row['datasets'])}"
+    return words
 
 
 def parts(results: StudyResults) -> dict[str, str]:
-    """Sections of `docs/encoders.md` by name; empty where there are no results."""
-    sections: dict[str, Callable[[StudyResults], str]] = {
-        "encoders-scores": scores,
-        "encoders-fails": fails,
-        "encoders-leads": by_leads,
-        "encoders-noise": by_noise,
-        "encoders-hospital": hospital,
-        "encoders-single-lead": single_lead,
-        "encoders-identity": identity,
-        "encoders-privacy": privacy,
-        "encoders-again": trained_again,
-        "encoders-cost": cost,
+    """Tables of `docs/encoders.md` by name; 'Not measured yet.' where there are no results."""
+    by_kind = {
+        kind: [row for row in results.analyses if row["kind"] == kind]
+        for kind in ("hospital", "identity", "privacy")
     }
-    return {name: make(results) for name, make in sections.items()}
+    return {
+        "encoders-scores": scores(results),
+        "encoders-fails": fails(results),
+        "encoders-leads": by_leads(results),
+        "encoders-noise": by_noise(results),
+        "encoders-hospital": hospital_table(by_kind["hospital"], encoder_title),
+        "encoders-single-lead": single_lead(results),
+        "encoders-identity": identity_table(by_kind["identity"], encoder_title),
+        "encoders-privacy": privacy_table(by_kind["privacy"], encoder_title),
+        "encoders-again": trained_again(results),
+        "encoders-cost": cost(results),
+    }
 
 
 def scores(results: StudyResults) -> str:
@@ -75,17 +160,7 @@ def scores(results: StudyResults) -> str:
                 *(f"{100 * share:g} % labeled" for share in SHARES),
             ]
             text += [f"### {DATASET_TITLES[dataset]}", table(heads, rows)]
-    if not text:
-        return ""
-    intro = (
-        "Macro AUROC per recording on test patients, with 95 % intervals over patients and draws "
-        "of labeled patients."
-    )
-    if len({row["method"] for row in results.scores} - {SCRATCH}) > 1:
-        intro += " All methods have the same network, schedule and number of steps."
-    seeds = sorted({row["encoders"] for row in results.scores})
-    number = f"Encoders per score: {' or '.join(map(str, seeds))}."
-    return "\n\n".join(["## Scores", f"{intro} {number}", *text])
+    return "\n\n".join(text) or NOTHING
 
 
 def fails(results: StudyResults) -> str:
@@ -108,13 +183,7 @@ def fails(results: StudyResults) -> str:
         if beaten:
             where = "; ".join(f"{place_of(row)} {signed(row)}" for row in beaten)
             lines.append(f"- {TITLES[WINNER]}, linear, is worse than {TITLES[method]}: {where}.")
-    if not lines:
-        return ""
-    intro = (
-        "Paired differences in AUROC on the same patients, with 95 % intervals: pre-training is "
-        "not better than the encoder it is compared with where the interval reaches 0."
-    )
-    return "\n\n".join(["## What fails", intro, "\n".join(lines)])
+    return "\n".join(lines) or NOTHING
 
 
 def by_leads(results: StudyResults) -> str:
@@ -130,23 +199,19 @@ def by_leads(results: StudyResults) -> str:
             cells += [cell(tested), cell(full if leads == "12" else learned)]
         rows.append([LEAD_TITLES[leads], *cells])
     if not columns:
-        return ""
+        return NOTHING
     heads = ["leads"]
     for method, protocol in columns:
         name = f"{TITLES[method]}, {PROTOCOLS[protocol]}"
         heads += [f"{name}: learned on 12", "learned on these"]
-    intro = (
-        "PhysioNet 2020, all labels. One readout that has learned on twelve leads is tested on "
-        "fewer; beside it, one that has learned on the same fewer leads."
-    )
-    return "\n\n".join(["## Fewer leads", intro, table(heads, rows)])
+    return table(heads, rows)
 
 
 def by_noise(results: StudyResults) -> str:
     """By kind and strength of noise."""
     columns = columns_of(results)
     if not columns:
-        return ""
+        return NOTHING
     every = [with_conditions(results, *column) for column in columns]
     names = {
         one["condition"].split()[1]
@@ -162,11 +227,7 @@ def by_noise(results: StudyResults) -> str:
             rows.append([kind.replace("-", " "), f"{db} dB", *cells])
     heads = ["noise", "signal to noise"]
     heads += [f"{TITLES[method]}, {PROTOCOLS[protocol]}" for method, protocol in columns]
-    intro = (
-        "PhysioNet 2020, all labels, twelve leads. Noise is added to test recordings alone; at "
-        "100 Hz no mains hum is left. 0 dB is noise as strong as the signal."
-    )
-    return "\n\n".join(["## Noise", intro, table(heads, rows)])
+    return table(heads, rows)
 
 
 def single_lead(results: StudyResults) -> str:
@@ -178,7 +239,7 @@ def single_lead(results: StudyResults) -> str:
         "the paper's CNN, CMSC": {"method": "cmsc", "network": "cnn"},
     }
     if not any(row["most_leads"] == 1 or row["network"] for row in results.scores):
-        return ""
+        return NOTHING
     rows = []
     tests = [("physionet2020", "I"), ("physionet2020", "II"), ("physionet2017", "12")]
     tests += [("cardiology", "12")]
@@ -200,5 +261,41 @@ def single_lead(results: StudyResults) -> str:
                 where = f", lead {leads}" if leads != "12" else ""
                 rows.append([f"{DATASET_TITLES[dataset]}{where}", title, *map(cell, own)])
     heads = ["tested on", "encoder", *(f"{100 * share:g} % labeled" for share in SHARES)]
-    intro = "Linear readouts of one lead. The CNN sees the same frames, 5 s at 100 Hz."
-    return "\n\n".join(["## One lead", intro, table(heads, rows)])
+    return table(heads, rows)
+
+
+def trained_again(results: StudyResults) -> str:
+    """Scores of encoders and of others that were trained later by the same recipe."""
+    first = {row["name"]: row for row in results.scores}
+    pairs = [(first[row["name"]], row) for row in results.again if "auc_mean" in row]
+    pairs = [(a, b) for a, b in pairs if a["share"] == 1 and a["method"] != UNTRAINED]
+    rows = []
+    for protocol, title in PROTOCOLS.items():
+        for method in (WINNER, SCRATCH, *METHODS):
+            own = [p for p in pairs if (p[0]["protocol"], p[0]["method"]) == (protocol, method)]
+            known = {a["dataset"]: f"{a['auc_mean']:.3f} → {b['auc_mean']:.3f}" for a, b in own}
+            if known:
+                rows.append([TITLES[method], title, *(known.get(name, "") for name in DATASETS)])
+    if not rows:
+        return NOTHING
+    heads = ["pre-training", "readout", *(DATASET_TITLES[name] for name in DATASETS)]
+    return table(heads, rows)
+
+
+def cost(results: StudyResults) -> str:
+    """What pre-training took."""
+    rows = [
+        [
+            encoder_title(row),
+            f"{row['weights']:,}",
+            f"{row['training'].get('epochs', 0):,}",
+            f"{row['seconds']:,.0f} s",
+            str(row["device"]),
+        ]
+        for row in results.pretrainings
+        if row["seed"] == 0 and row["method"] not in (SCRATCH, UNTRAINED)
+    ]
+    if not rows:
+        return NOTHING
+    heads = ["encoder", "weights", "epochs", "pre-training", "device"]
+    return table(heads, rows)

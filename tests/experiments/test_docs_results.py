@@ -47,7 +47,7 @@ def test_scores_of_the_search_have_all_their_settings(path: Path) -> None:
 
 
 def test_every_json_file_is_one_of_these() -> None:
-    known = {"coverage.json", "comparisons.json", "many-leads.json"}
+    known = {"coverage.json", "comparisons.json"}
     found = {path.name for path in RESULTS.glob("*.json")}
     assert not {name for name in found - known if not name.startswith("retrieval-")}
 

@@ -12,7 +12,7 @@ from clocs.errors import SettingError
 from clocs.experiments.pages import filled
 from research.many_leads.__main__ import main
 from research.many_leads.recipe import TINY
-from research.many_leads.results import FILE, StudyResults, read, write
+from research.many_leads.results import FILE, StudyResults, read
 from research.many_leads.runner import run
 from research.many_leads.tables import parts
 from tiny_leads import tiny_leads
@@ -62,35 +62,15 @@ def test_a_page_gets_the_sections_that_have_results(runs: Path, tmp_path: Path) 
     command = ["--report", str(runs), "--out", str(tmp_path), "--fill", str(page)]
     assert main(command) == 0
     text = page.read_text(encoding="utf-8")
-    for section in ("Scores", "Fewer leads", "Noise", "Another hospital", "Who can be found again"):
-        assert f"\n## {section}\n" in text
-    assert "## One lead" not in text  # was not computed
+    for name in ("scores", "leads", "noise", "hospital", "identity", "privacy"):
+        assert f"<!-- clocs:encoders-{name} -->\n\n|" in text or f"{name} -->\n\n###" in text
+    assert "<!-- clocs:encoders-single-lead -->\n\nNot measured yet." in text
     once = read(tmp_path / FILE)
     assert filled(text, parts(once), where="page") == text
 
 
-def test_runs_are_added_to_an_earlier_report(runs: Path, tmp_path: Path) -> None:
-    command = ["--report", str(runs), "--out", str(tmp_path)]
-    assert main(command) == 0
-    whole = read(tmp_path / FILE)
-    missing = whole.scores[-1]["name"]
-    kept = [row for row in whole.scores if row["name"] != missing]
-    assert kept
-    with_gap = replace(whole, scores=[row | {"auc_mean": 0.25} for row in kept], differences=[])
-    earlier = write(with_gap, tmp_path / "earlier")
-    assert main([*command, "--with", str(earlier)]) == 0
-    joined = read(tmp_path / FILE)
-    assert {row["name"] for row in joined.scores} == {row["name"] for row in whole.scores}
-    new = [row for row in joined.scores if row["auc_mean"] != 0.25]
-    assert [row["name"] for row in new] == [missing]
-    assert {row["name"] for row in kept} <= {row["name"] for row in joined.again}
-    assert joined.differences == whole.differences
-    other = write(replace(whole, recipe={"steps": 1}), tmp_path / "other")
-    assert main([*command, "--with", str(other)]) == 1
-
-
 def test_sections_without_results_are_empty() -> None:
-    assert set(parts(NOTHING).values()) == {""}
+    assert set(parts(NOTHING).values()) == {"Not measured yet."}
 
 
 def test_folders_without_finished_items_are_refused(tmp_path: Path) -> None:

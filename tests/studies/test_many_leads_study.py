@@ -14,9 +14,8 @@ from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.experiments.ledger import open_ledger
 from clocs.pretraining.methods import METHODS
-from research.many_leads.__main__ import main
 from research.many_leads.data import StudyData
-from research.many_leads.items import STAGES, Pretraining, Scoring, items
+from research.many_leads.items import Pretraining, Scoring, items
 from research.many_leads.recipe import TINY, Recipe
 from research.many_leads.runner import chosen, run
 from tiny_leads import tiny_leads
@@ -120,15 +119,3 @@ def test_a_single_lead_has_its_place_among_twelve() -> None:
     both = data.frames("chapman", "physionet2020")
     assert both.present.all() and both.joined
     assert set(np.unique(both.split)) == {0, 1, 2}
-
-
-def test_the_recipe_is_changed_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    changed = Recipe().changed(["steps=12", "finetune_lr=1e-3+3e-4", "perturb=gaussian"])
-    assert (changed.steps, changed.finetune_lr) == (12, (1e-3, 3e-4))
-    assert main(["--out", str(tmp_path), "--recipe", "nothing=1"]) == 1
-    assert "--recipe has no 'nothing=1'" in capsys.readouterr().err
-
-
-def test_a_dry_run_lists_every_item(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--out", str(tmp_path), "--dry-run"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(items(STAGES))
