@@ -121,11 +121,8 @@ class Folder(Dataset):
         made = base.complete_listing(hours, files.lost, fingerprint=fingerprint)
         notices = [*files.notices, *labeled.notices]
         if tables.name:
-            rows = labeled.info
-            notices += _without_row(
-                [entry.id for number, entry in enumerate(entries) if number not in rows],
-                tables.name,
-            )
+            missing = [one.id for number, one in enumerate(entries) if number not in labeled.info]
+            notices += _without_row(missing, tables.name)
         notices += self._unread(files.others) + self._nameless(nameless, len(entries))
         return replace(
             made,
@@ -152,15 +149,10 @@ class Folder(Dataset):
         rule = self._rule
         if rule.from_paths is not None:
             return in_path
-        known = "" if self.options.patient == "header" else in_table
-        if (
-            not known
-            and rule.from_header
-            and found.patient
-            and folder_files.is_somebody(found.patient)
-        ):
-            known = found.patient
-        return known
+        if in_table and self.options.patient != "header":
+            return in_table
+        said = found.patient or ""
+        return said if rule.from_header and folder_files.is_somebody(said) else ""
 
     @property
     def is_pseudonymous(self) -> bool:
@@ -224,11 +216,8 @@ class Folder(Dataset):
     def _kept(self, extra: Mapping[str, str]) -> dict[str, str]:
         """What headers say, without the free text that nobody asked for."""
         asked = self.options.keep_text or ()
-        return {
-            key: text
-            for key, text in extra.items()
-            if key in _TECHNICAL or key in asked or "all" in asked
-        }
+        kept = extra.keys() if "all" in asked else {*_TECHNICAL, *asked}
+        return {key: text for key, text in extra.items() if key in kept}
 
     def _labels(self, entry: Entry, recording: Recording) -> tuple[str, ...]:
         if entry.labels is not None:
@@ -307,7 +296,12 @@ def infer_schema(
         options: What the user has said.
         whose: The folder that says whose pseudonyms there are.
     """
-    counts, multilabel = _classes(table, options)
+    counts: Counter[str] = Counter()
+    multilabel = False
+    for own, episodes in table.select("labels", "episodes").iter_rows():
+        counts.update({*own, *(one["label"] for one in episodes)})
+        used = [one for one in own if options.classes is None or one in options.classes]
+        multilabel = multilabel or len(used) > 1
     labels = options.classes or tuple(sorted(counts, key=lambda one: (-counts[one], one)))
     frame, notices = _frame(table, options)
     unused = [one for one in labels if one not in counts]
@@ -316,17 +310,6 @@ def infer_schema(
         notices.append(f"no recording has the label {named} of `classes`")
     notices += _patients(table, options, whose) + _leads(table) + _said_by_readers(table)
     return {"labels": labels, "multilabel": multilabel, "frame": frame, "notices": tuple(notices)}
-
-
-def _classes(table: pl.DataFrame, options: FolderOptions) -> tuple[Counter[str], bool]:
-    """How many recordings have each label, and whether one has several."""
-    counts: Counter[str] = Counter()
-    several = False
-    for labels, episodes in table.select("labels", "episodes").iter_rows():
-        counts.update({*labels, *(one["label"] for one in episodes)})
-        used = [one for one in labels if options.classes is None or one in options.classes]
-        several = several or len(used) > 1
-    return counts, several
 
 
 def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list[str]]:

@@ -110,18 +110,13 @@ def _references(source: Source, names: tuple[str, ...]) -> list[bytes]:
 
 def _reference_rows(tables: list[bytes]) -> dict[str, str]:
     """Labels by record; where a record has different ones, two of them, which is no class."""
-    rows: dict[str, str] = {}
-    unclear: set[str] = set()
+    found: dict[str, dict[str, None]] = {}
     for table in tables:
         for line in table.decode("utf-8-sig", errors="replace").splitlines():
             name, comma, label = (part.strip() for part in line.partition(","))
-            if not comma or not name:
-                continue
-            known = rows.setdefault(name, label)
-            if known != label and name not in unclear:
-                unclear.add(name)
-                rows[name] = f"{known} or {label}"
-    return rows
+            if comma and name:
+                found.setdefault(name, {})[label] = None
+    return {name: " or ".join([*labels][:2]) for name, labels in found.items()}
 
 
 def _is_2017(source: Source) -> bool:

@@ -325,13 +325,6 @@ def preview(
         `notices`, `examples`, and the options that were used.
     """
     dataset = open_dataset(name, source, follow_links=follow_links, **options)
-    return preview_dataset(dataset, sample=sample, workers=workers)
-
-
-def preview_dataset(
-    dataset: Dataset, *, sample: int = PREVIEWED, workers: int | None = None
-) -> dict[str, Any]:
-    """See `preview`."""
     with closing(Readers(dataset, workers)) as readers:
         listing = readers.list()
         entries = _spread(listing.entries, sample)

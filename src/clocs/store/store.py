@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -60,31 +60,23 @@ class Store:
             of it (see `TABLE_SCHEMA`). That of a store in shards is read when first asked for.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        manifest: Manifest,
-        table: pl.DataFrame | None = None,
-        shards: Iterable[Store] = (),
-    ) -> None:
+    def __init__(self, path: Path, manifest: Manifest, shards: Iterable[Store] = ()) -> None:
         self.path = path
         self.manifest = manifest
         self.shards = tuple(shards)
-        if table is not None:
-            self.table = table
-        ends = accumulate((one.manifest.samples for one in self.shards), initial=0)
-        self._starts = list(ends)[:-1]  # of each shard among all samples
+        ends = accumulate((one.manifest.samples for one in self._pieces), initial=0)
+        self._starts = list(ends)[:-1]  # of each folder among all samples
         self._rows: dict[str, int] | None = None
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        tables = []
+        found = []
         for one in self._pieces:
             check_sizes(one.path, one.manifest)
-            tables.append(read_table(one.path, one.manifest))
+            found.append(read_table(one.path, one.manifest))
         if not self.shards:
-            return tables[0]
-        pairs = zip(tables, self._starts, strict=True)
+            return found[0]
+        pairs = zip(found, self._starts, strict=True)
         return pl.concat(table.with_columns(pl.col("offset") + start) for table, start in pairs)
 
     def __len__(self) -> int:
@@ -117,11 +109,8 @@ class Store:
         """Size on disk."""
         files = sum(file.bytes for file in self.manifest.files.values())
         manifest = (self.path / MANIFEST).stat().st_size
-        return (
-            files
-            + manifest
-            + (sum(one.bytes for one in self.shards) if self.shards else self.manifest.signal_bytes)
-        )
+        shards = sum(one.bytes for one in self.shards)
+        return files + manifest + (shards if self.shards else self.manifest.signal_bytes)
 
     @property
     def _pieces(self) -> tuple[Store, ...]:
@@ -175,7 +164,7 @@ class Store:
                 raise SettingError(f"{self.path} holds no recording {which!r}")
             which = self._rows[which]
         row = self.table.row(which, named=True)
-        return self._read(self._reader(), row)
+        return self._read(_SampleReader(self._pieces, self._starts), row)
 
     def iter_signals(
         self, leads: Sequence[str] | None = None, rows: Iterable[int] | None = None
@@ -186,7 +175,7 @@ class Store:
         order asked for, those that the recording has; all of them where None. StoreError names the
         recording whose samples differ from their digest.
         """
-        reader = self._reader()
+        reader = _SampleReader(self._pieces, self._starts)
         places = self.table.select("id", "offset", "samples", "leads", "digest")
         orders: dict[tuple[str, ...], list[int]] = {}
         for row in range(len(self)) if rows is None else rows:
@@ -204,7 +193,7 @@ class Store:
 
     def iter_recordings(self, leads: Sequence[str] | None = None) -> Iterator[Recording]:
         """All recordings in order, in bounded memory; with these leads only, where given."""
-        reader = self._reader()
+        reader = _SampleReader(self._pieces, self._starts)
         for rows in self.table.iter_slices(1000):
             for row in rows.iter_rows(named=True):
                 recording = self._read(reader, row)
@@ -225,7 +214,7 @@ class Store:
             if progress is not None:
                 progress(row + 1, len(self))
 
-    def _read(self, reader: _Reader, row: dict[str, Any]) -> Recording:
+    def _read(self, reader: _SampleReader, row: dict[str, Any]) -> Recording:
         """The recording of a row, its samples compared with their digest."""
         flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
         if digest(flat) != row["digest"]:
@@ -241,30 +230,22 @@ class Store:
 
     def _piece(self, offset: int) -> Store:
         """The folder that holds this sample."""
-        return self.shards[bisect_right(self._starts, offset) - 1] if self.shards else self
-
-    def _reader(self) -> _Reader:
-        if self.shards:
-            return _ShardReader(self.shards, self._starts)
-        manifest = self.manifest
-        return ChunkReader(self.path / SIGNALS, samples=manifest.samples, chunk=manifest.chunk)
+        return self._pieces[bisect_right(self._starts, offset) - 1]
 
 
-class _Reader(Protocol):
-    def read(self, start: int, stop: int) -> NDArray[np.int16]: ...
+class _SampleReader:
+    """Reads stretches of one folder's samples each, and holds a chunk of the last one."""
 
-
-class _ShardReader:
-    """Reads stretches of one shard each, and holds a chunk of the last one."""
-
-    def __init__(self, shards: Sequence[Store], starts: Sequence[int]) -> None:
-        self._shards, self._starts = shards, starts
-        self._last: tuple[int, _Reader] | None = None
+    def __init__(self, pieces: Sequence[Store], starts: Sequence[int]) -> None:
+        self._pieces, self._starts = pieces, starts
+        self._last: tuple[int, ChunkReader] | None = None
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
         which = bisect_right(self._starts, start) - 1
         if self._last is None or self._last[0] != which:
-            self._last = (which, self._shards[which]._reader())
+            folder, manifest = self._pieces[which].path / SIGNALS, self._pieces[which].manifest
+            made = ChunkReader(folder, samples=manifest.samples, chunk=manifest.chunk)
+            self._last = (which, made)
         first = self._starts[which]
         return self._last[1].read(start - first, stop - first)
 
