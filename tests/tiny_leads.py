@@ -17,7 +17,7 @@ from clocs.training.checkpoint import Checkpoint
 class TinyLeads(nn.Module):
     """A convolution, batch norm and the mean over time."""
 
-    many_leads = True
+    multilead = True
 
     def __init__(
         self, *, embedding_dim: int, samples: int, dropout: float, leads: tuple[str, ...]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import clocs
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
+from clocs.encoders.make import ENCODERS, is_multilead, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
@@ -35,7 +35,7 @@ NAMES = [*ENCODERS, "tiny"]
 LEADS = ("II", "V2", "aVL")  # that an encoder of many leads sees here
 
 every = pytest.mark.parametrize("name", NAMES)
-every_of_one_lead = pytest.mark.parametrize("name", [n for n in NAMES if not sees_many_leads(n)])
+every_of_one_lead = pytest.mark.parametrize("name", [n for n in NAMES if not is_multilead(n)])
 
 
 class Tiny(torch.nn.Module):
@@ -79,7 +79,7 @@ def coarser(small_store: Store) -> Frames:
 
 
 def make(name: str, **settings: Any) -> Encoder:
-    return make_encoder(name, **settings, leads=LEADS if sees_many_leads(name) else ())
+    return make_encoder(name, **settings, leads=LEADS if is_multilead(name) else ())
 
 
 def random_frames(encoder: Encoder, members: int, n: int, **kind: Any) -> Tensor:
@@ -243,7 +243,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
 
     def pretrain(out: str, **more: Any) -> Checkpoint:
         settings = Settings(epochs=2, batch_size=32, lr=1e-3)
-        if sees_many_leads(name):  # few samples for a large network
+        if is_multilead(name):  # few samples for a large network
             more |= {"seconds": 5, "rate": 16}
         return clocs.pretrain(
             small_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,

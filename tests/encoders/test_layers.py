@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
+from clocs.encoders.make import ENCODERS, is_multilead, make_encoder
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
 from tiny_leads import tiny_leads
@@ -58,7 +58,7 @@ def start(name: str, samples: int) -> tuple[Tensors, Tensors]:
 
 
 def encoder_of(name: str, samples: int, dropout: float = 0.0) -> Encoder:
-    leads = LEADS if sees_many_leads(name) else ()
+    leads = LEADS if is_multilead(name) else ()
     return make_encoder(name, embedding_dim=10, samples=samples, dropout=dropout, leads=leads)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from clocs.encoders import residual
-from clocs.encoders.make import make_encoder, sees_many_leads
+from clocs.encoders.make import is_multilead, make_encoder
 from clocs.encoders.residual import MultiLead, _pairs_averaged
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
@@ -178,7 +178,7 @@ def test_by_default_it_has_between_one_and_five_million_weights() -> None:
     assert encoder == MultiLead(leads=LEADS)
     weights = encoder.parameters(KEYS)
     assert sum(tensor.numel() for tensor in weights.values()) == 3_603_968
-    assert sees_many_leads("multilead")
+    assert is_multilead("multilead")
 
 
 def test_the_stem_starts_with_hes_variance() -> None:

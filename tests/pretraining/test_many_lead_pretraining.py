@@ -41,7 +41,7 @@ QUICK = Settings(epochs=2, batch_size=16, lr=1e-3)
 class Tiny(nn.Module):
     """A network of many leads that knows which of them are there."""
 
-    many_leads = True
+    multilead = True
 
     def __init__(
         self, *, embedding_dim: int, samples: int, dropout: float, leads: tuple[str, ...]

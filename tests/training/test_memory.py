@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from clocs.encoders.make import ENCODERS, make_encoder, sees_many_leads
+from clocs.encoders.make import ENCODERS, is_multilead, make_encoder
 from clocs.errors import CheckpointError, SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.signals import allocate_signals, memory_for_signals
@@ -20,7 +20,7 @@ from clocs.training.signals import free_memory, require_memory
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("encoder", [n for n in ENCODERS if not sees_many_leads(n)])
+@pytest.mark.parametrize("encoder", [n for n in ENCODERS if not is_multilead(n)])
 @pytest.mark.parametrize("method", ["cmsc", "byol", "random"])
 def test_an_embedding_larger_than_memory_is_refused_and_leaves_no_folder(
     small_frames: Frames, tmp_path: Path, method: str, encoder: str

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs import Checkpoint, Frames, Recording, Store
-from clocs.encoders.make import ENCODERS, sees_many_leads
+from clocs.encoders.make import ENCODERS, is_multilead
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
@@ -211,7 +211,7 @@ def test_filters_are_left_to_the_user_with_a_warning(encoder_of: Encoders) -> No
 
 
 def test_encoders_of_one_lead_take_a_single_lead(encoder_of: Encoders) -> None:
-    singles = [name for name in ENCODERS if not sees_many_leads(name)]
+    singles = [name for name in ENCODERS if not is_multilead(name)]
     assert singles
     for name in singles:
         assert encoder_of(name).to_module()(torch.randn(1, 1, 400)).shape == (1, 12)

@@ -36,7 +36,7 @@ class Encoder(ABC):
     name: str = ""  # as in `clocs.encoders.make.ENCODERS`
     leads: tuple[str, ...] = ()  # those that it sees at once; empty: one at a time, whichever it is
 
-    many_leads: ClassVar[bool] = False  # whether it sees many leads at once
+    multilead: ClassVar[bool] = False  # whether it sees many leads at once
     # whether several processes can train it on one batch: its statistics are `collectives.moments`
     # and what it draws at random is `keyed_random`'s
     shares_batches: ClassVar[bool] = False
@@ -93,7 +93,7 @@ class EncoderRow:
     name: str  # by which it is chosen, and which checkpoints carry
     # called with `embedding_dim`, `samples` and `dropout` by keyword; makes an `Encoder` or any
     # module that maps (batch, 1, samples) to (batch, embedding_dim). Where it has an attribute
-    # `many_leads` that is true, it is also called with `leads`, their names, and its module maps
+    # `multilead` that is true, it is also called with `leads`, their names, and its module maps
     # (batch, leads, samples) and a mask (batch, leads) of those that are there, zero elsewhere.
     make: Callable[..., Encoder | nn.Module]
 

@@ -34,9 +34,9 @@ PREFIX = "module."  # keeps a module's names apart from those of heads and targe
 _ONE_AT_A_TIME = RLock()
 
 
-def sees_many_leads(name: str) -> bool:
+def is_multilead(name: str) -> bool:
     """Whether the encoder of that name sees many leads at once."""
-    return bool(getattr(ENCODERS.get(name), "many_leads", False))
+    return bool(getattr(ENCODERS.get(name), "multilead", False))
 
 
 def usual_dimension(name: str) -> int:
@@ -64,7 +64,7 @@ def make_encoder(
         raise SettingError(f"there is no encoder {name!r}; choose one of {', '.join(ENCODERS)}")
     if embedding_dim < 1:
         raise SettingError(f"`embedding_dim` must be at least 1, not {embedding_dim}")
-    if sees_many_leads(name) != bool(leads):
+    if is_multilead(name) != bool(leads):
         raise SettingError(
             f"the encoder {name!r} sees one lead at a time and takes no `leads`"
             if leads
@@ -170,8 +170,7 @@ class ModuleEncoder(Encoder):
         """x: (n, samples) or (n, leads, samples) -> (n, embedding_dim), by one member's state."""
         dtype = next((t.dtype for t in state.values()), x.dtype)
         x = x.to(dtype)
-        there = ~x[..., 0].isnan()
-        given = (x.nan_to_num(), there) if self.leads else (x[:, None],)
+        given = (x.nan_to_num(), ~x[..., 0].isnan()) if self.leads else (x[:, None],)
         z: Tensor = functional_call(self._module, state, given)
         return z.to(dtype)
 

@@ -249,7 +249,7 @@ class MultiLead(Residual):
     dropout: float = 0.0  # where leads are missing at random, it is not needed
     name: str = "multilead"
 
-    many_leads: ClassVar[bool] = True
+    multilead: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

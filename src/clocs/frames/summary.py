@@ -54,8 +54,8 @@ def store_info(
     )
 
     def counted(of: str, several: bool) -> dict[str, int]:
-        there = present[several]
-        each = there.sum(axis=1) if of == "lead" else there.all(axis=1).astype(np.int64)
+        own = present[several]
+        each = own.sum(axis=1) if of == "lead" else own.all(axis=1).astype(np.int64)
         return _per_part(of_part[several], np.asarray(each))
 
     views_per_part = counted("lead", False)

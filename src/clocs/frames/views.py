@@ -52,7 +52,7 @@ class Views:
             max(self.most_leads, other.most_leads),
         )
 
-    def of_many_leads(self) -> Views:
+    def for_multilead(self) -> Views:
         """The same for an encoder that sees many leads at once.
 
         Views that differ in their lead become views through random subsets of the leads; of one
@@ -183,11 +183,11 @@ def instances(
         n_leads if leads_at_once else 0,
         room,
     )
-    there = made.windows != ABSENT
+    present = made.windows != ABSENT
     if leads_at_once:
-        kept = there.reshape(len(made), views.segments, n_leads).any(axis=2).all(axis=1)
+        kept = present.reshape(len(made), views.segments, n_leads).any(axis=2).all(axis=1)
     else:
-        kept = there.all(axis=1)
+        kept = present.all(axis=1)
     return made if kept.all() else made.where(kept)
 
 
@@ -221,18 +221,18 @@ def runs(frames: Frames, *, of_one_label: bool) -> NDArray[np.int64]:
     """
     if not len(frames):
         return np.zeros(0, np.int64)
-    starts, there = frames.starts, frames.present
+    starts, present = frames.starts, frames.present
     # packed frames lie next to one another even where one between them was left out
     same = (frames.recording[1:] == frames.recording[:-1]) & (np.diff(frames.segment) == 1)
-    same &= (there[1:] == there[:-1]).all(axis=1) & there[1:].any(axis=1)
+    same &= (present[1:] == present[:-1]).all(axis=1) & present[1:].any(axis=1)
     if of_one_label:
         same &= (frames.target[1:] == frames.target[:-1]).all(axis=1)
-    scale = np.where(there, frames.scale, 0)
+    scale = np.where(present, frames.scale, 0)
     same &= (scale[1:] == scale[:-1]).all(axis=1)
     step = np.diff(starts, axis=0)
-    any_lead = there[1:].argmax(axis=1)
+    any_lead = present[1:].argmax(axis=1)
     moved = step[np.arange(len(step)), any_lead][:, None]
-    same &= ((step == moved) | ~there[1:]).all(axis=1)
+    same &= ((step == moved) | ~present[1:]).all(axis=1)
     same &= ((moved > 0) & (moved <= frames.spec.samples))[:, 0]
     return np.concatenate(([0], np.cumsum(~same)))
 

@@ -57,7 +57,7 @@ class Objective:
             Option(each.name, each.default, **each.metadata["option"]) for each in fields(cls)
         )
 
-    def for_encoder(self, *, many_leads: bool) -> Self:
+    def for_encoder(self, *, multilead: bool) -> Self:
         """These options with the defaults that depend on whether the encoder sees many leads."""
         return self
 
@@ -130,8 +130,8 @@ class Projecting(Objective):
         minimum=0,
     )
 
-    def for_encoder(self, *, many_leads: bool) -> Self:
-        if many_leads and self.projection is None:
+    def for_encoder(self, *, multilead: bool) -> Self:
+        if multilead and self.projection is None:
             return replace(self, projection=PROJECTION)
         return self
 

@@ -14,7 +14,7 @@ import torch
 
 from clocs.encoders.base import Encoder
 from clocs.encoders.cnn import block_implementation
-from clocs.encoders.make import make_encoder, sees_many_leads
+from clocs.encoders.make import is_multilead, make_encoder
 from clocs.errors import SettingError
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.views import Views
@@ -60,7 +60,7 @@ class Plan:
             if getattr(self, name) not in get_args(choices):
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
-        if self.many_leads and self.normalization != "min-max":
+        if self.multilead and self.normalization != "min-max":
             raise SettingError(
                 f"{self.encoder} takes leads that are standardized; leave out `normalization`"
             )
@@ -83,12 +83,12 @@ class Plan:
     def objective(self) -> Objective | None:
         """What is optimized, with this plan's options; None where nothing is learned."""
         made = self.row.configured(self.options)
-        return made.for_encoder(many_leads=self.many_leads) if made else None
+        return made.for_encoder(multilead=self.multilead) if made else None
 
     @property
-    def many_leads(self) -> bool:
+    def multilead(self) -> bool:
         """Whether the encoder sees many leads at once."""
-        return sees_many_leads(self.encoder)
+        return is_multilead(self.encoder)
 
     def encoder_for(self, frames: Frames) -> Encoder:
         """The encoder of these frames."""
@@ -97,12 +97,12 @@ class Plan:
             embedding_dim=self.embedding_dim,
             samples=frames.spec.samples,
             dropout=self.dropout,
-            leads=frames.leads if self.many_leads else (),
+            leads=frames.leads if self.multilead else (),
         )
 
     def views_on(self, dataset: str) -> Views:
         """The method's views with this plan's options and perturbations."""
-        views = self.row.views.of_many_leads() if self.many_leads else self.row.views
+        views = self.row.views.for_multilead() if self.multilead else self.row.views
         views = self.objective.views(views, dataset) if self.objective else views
         if self.perturb is None:
             return views
@@ -111,7 +111,7 @@ class Plan:
     def check_leads(self, leads: Sequence[str], dataset: str) -> None:
         """Refuse leads of which an instance has no two views to compare."""
         views = self.views_on(dataset)
-        if self.many_leads and views.all_leads:  # through subsets, which differ only if there are
+        if self.multilead and views.all_leads:  # through subsets, which differ only if there are
             count = views.segments * len(leads)
         else:
             count = views.segments * len(views.copies) * (len(leads) if views.all_leads else 1)
@@ -139,7 +139,7 @@ class Plan:
     @property
     def input_of_card(self) -> str:
         """How the encoder's input is normalized, in words that cards have."""
-        if self.many_leads:
+        if self.multilead:
             return STANDARDIZED
         if self.normalization == "none":
             return IN_MV

@@ -156,10 +156,10 @@ def pretrain(
             normalization=normalization,
         )
         usual = frame_for(manifest, segments=plan.row.views.segments)
-        if plan.many_leads:
+        if plan.multilead:
             usual = replace(MANY_LEADS_FRAME, filters=usual.filters)
         spec = _frame_of(usual, frame, seconds, rate)
-        if plan.many_leads:
+        if plan.multilead:
             chosen = leads_of_any(stores, leads or STANDARD_LEADS)
         else:
             chosen = common_leads(stores, leads)
@@ -179,7 +179,7 @@ def pretrain(
             join(made, beside=stores[0].path.parent),
             plan,
             Path(out),
-            frame_to_use=manifest.frame if spec is usual and not plan.many_leads else spec,
+            frame_to_use=manifest.frame if spec is usual and not plan.multilead else spec,
             init=() if init is None else as_checkpoints(init),
             device=place,
             resume=resume,
@@ -378,14 +378,14 @@ def _warn_of_what_is_not_learned(frames: Frames, plan: Plan) -> None:
             "are left out"
         )
     lacking = int((~frames.present.all(axis=1)).sum())
-    if plan.row.of == "frame" and lacking and not plan.many_leads:
+    if plan.row.of == "frame" and lacking and not plan.multilead:
         said.append(
             f"{plan.method} compares all leads of a frame: {lacking:,} of {len(frames):,} frames "
             f"lack one of {', '.join(frames.leads)} and are left out"
         )
     seen = np.asarray(frames.present.any(axis=0))
     unseen = [lead for lead, known in zip(frames.leads, seen, strict=True) if not known]
-    if plan.many_leads and unseen:
+    if plan.multilead and unseen:
         said.append(
             f"no recording of {frames.dataset} has {', '.join(unseen)}, so the encoder learns "
             "nothing of them; name those that it should see with `leads`"
@@ -522,7 +522,7 @@ def _fitted_batch_norm(
 ) -> Weights:
     """Batch-norm statistics as the mean over all full batches of the training frames."""
     views = plan.row.views
-    rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.many_leads)
+    rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.multilead)
     in_mv = plan.normalization == "none"
     batches = BatchMaker(Signals.of(frames, device), views, multilabel=False, in_mv=in_mv)
     part, size = Part.of(frames, rows, device), min(plan.settings.batch_size, len(rows))

@@ -237,7 +237,7 @@ def learnable_parts(frames: Frames, plan: Plan) -> list[Instances]:
     views, parts = plan.views_on(frames.dataset), []
     for split, name in enumerate(("training", "validation")):
         part = instances(
-            frames, of=plan.row.of, views=views, split=split, leads_at_once=plan.many_leads
+            frames, of=plan.row.of, views=views, split=split, leads_at_once=plan.multilead
         )
         part = plan.objective.usable(frames, part)
         counts = {"instances": len(part)}
