@@ -421,6 +421,14 @@ def _refuse(items: Items, number: int, why: str) -> ClocsError:
     return UnusableError("exceeds limits", f"{_name(items[number])} {why}")
 
 
+def _is_small(item: Found | tuple[str, ClocsError]) -> bool:
+    """Whether it is a small file here, of a format that cannot crash the process."""
+    if not isinstance(item, Found) or item.source is not None or item.format.may_crash:
+        return False
+    file = Path(item.path)
+    return item.stop is None and file.is_file() and file.stat().st_size <= _SMALL
+
+
 def _in_processes(
     act: Callable[[Found, ReadOptions], R], items: Items, options: ReadOptions
 ) -> Iterator[R | ClocsError]:
@@ -436,6 +444,9 @@ def _in_processes(
     if not batches:
         return
     one = partial(_do, act, items, options)
+    if len(items) == 1 and _is_small(items[0]):  # as `read` does: no other file is lost with it
+        yield one(0)
+        return
     processes = min(default_processes(), len(batches))
     try:
         workers = LimitedWorkers(one, partial(_refuse, items), processes, reading_limits())

@@ -119,12 +119,17 @@ def _resampled(signal: NDArray[np.float64], samples: int) -> NDArray[np.float64]
     The transform takes rows by twos, fours or eights and rounds those left over differently: rows
     of zeros fill the last eight, so that a row's bits do not depend on the others.
     """
-    import scipy.signal  # takes a second: only where it is needed
+    from scipy import fft  # as `scipy.signal.resample`, which takes a second to import
 
     rows = signal.reshape(-1, signal.shape[-1])
     if left := len(rows) % 8:
         rows = np.concatenate([rows, np.zeros((8 - left, rows.shape[1]))])
-    made = scipy.signal.resample(rows, samples, axis=-1)[: signal.size // signal.shape[-1]]
+    given = rows.shape[1]
+    fewer = min(samples, given)
+    spectrum = fft.rfft(rows)[:, : fewer // 2 + 1]
+    if fewer % 2 == 0 and samples != given:  # the last frequency has no pair
+        spectrum[:, fewer // 2] *= 2 if samples < given else 0.5
+    made = fft.irfft(spectrum / (given / samples), n=samples)[: signal.size // signal.shape[-1]]
     return np.reshape(made, (*signal.shape[:-1], samples))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -38,7 +38,6 @@ _PROBES = 64  # lists of IVF that a query searches
 _TRAINING = 64  # vectors per list, from which IVF's lists are learned
 _REFINE = 10  # candidates fetched per neighbor, at least
 _AT_ONCE = 65_536  # vectors gathered at a time
-_PATIENT_HASH = pl.struct("dataset", "patient").hash(seed=0)
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,6 @@ class Hits:
 @dataclass(eq=False, repr=False)
 class PatientIndex(IndexContents):
     """Unit vectors with their rows, searchable; build one, or load it from its folder."""
-
-    _hashes: tuple[NDArray[np.uint64], Rows] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         """How many rows a search can return."""
@@ -136,7 +133,6 @@ class PatientIndex(IndexContents):
         self.parts.append(fresh)
         self.rows = pl.concat([self.rows, embeddings.rows.select(list(ROW_SCHEMA))])
         self.live = np.concatenate([self.live, np.ones(len(fresh), bool)])
-        self._hashes = None
         return len(fresh)
 
     def search(
@@ -163,7 +159,12 @@ class PatientIndex(IndexContents):
                 exclude = list(vectors.rows.select("dataset", "patient").iter_rows())
             vectors = vectors.vectors
         queries = self._queries(vectors, k)
-        excluded = [self._numbers_of(one) for one in exclude] if exclude else [[]] * len(queries)
+        excluded: list[Rows] = [
+            np.zeros(0, np.int64)
+            if one is None
+            else np.flatnonzero(self._is("patient", one[1]) & self._is("dataset", one[0]))
+            for one in exclude or [None] * len(queries)
+        ]
         if len(excluded) != len(queries):
             raise SettingError(
                 f"`exclude` needs one patient per query: {len(queries)}, not {len(excluded)}"
@@ -171,7 +172,7 @@ class PatientIndex(IndexContents):
         more = min(k + max(map(len, excluded), default=0), len(self.live))
         rows, cosine = self._nearest(queries, more, self._allowed(where))
         for query, own in enumerate(excluded):
-            if own:
+            if len(own):
                 cosine[query, np.isin(rows[query], own)] = -np.inf
         order = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
         cosine = np.take_along_axis(cosine, order, axis=1)
@@ -294,22 +295,6 @@ class PatientIndex(IndexContents):
         theirs = embeddings.rows.select(ids)
         joined = theirs.join(own, on=ids, how="left", maintain_order="left", nulls_equal=True)
         return joined["row"].cast(pl.Int64).fill_null(-1).to_numpy()
-
-    def _numbers_of(self, patient: tuple[str, str] | None) -> list[int]:
-        """All rows of a (dataset, patient), by binary search in sorted hashes."""
-        if patient is None:
-            return []
-        if self._hashes is None:
-            hashes = self.rows.select(_PATIENT_HASH.alias("hash"))["hash"].to_numpy()
-            order = np.argsort(hashes, kind="stable")
-            self._hashes = (hashes[order], order)
-        schema = {name: self.rows.schema[name] for name in ("dataset", "patient")}
-        one = pl.DataFrame([patient], schema=schema, orient="row")
-        own = np.uint64(one.select(_PATIENT_HASH.alias("hash"))["hash"][0])
-        hashes, order = self._hashes
-        low, high = (np.searchsorted(hashes, own, side) for side in ("left", "right"))
-        found = order[low:high].tolist()
-        return [row for row in found if self.rows.row(row)[:2] == patient]
 
 
 def expect_same_leads(
