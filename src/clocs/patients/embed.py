@@ -157,6 +157,8 @@ def stores_and_files(
         raise SettingError("files belong to no split; leave out `split`")
     if cohort is not None and files:
         raise SettingError("`cohort` chooses patients of stores; leave it out with files")
+    if not stores:
+        return [], files
     expect_different_stores(stores)
     return list(zip(stores, of_cohort(cohort, stores), strict=True)), files
 
