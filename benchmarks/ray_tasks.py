@@ -11,10 +11,32 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from clocs.ray_cluster import Needs, check_fits, connect, import_ray, run_all
+from clocs.ray_cluster import Needs, Tasks, check_fits, connect, import_ray
 
 ENCODERS = 5 * 2**20  # bytes
+
+
+def run_all(
+    act: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    needs: Needs,
+    outstanding: int | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """`act` of every item on the cluster: (item, result) in the order in which they end."""
+    most = outstanding or 2 * check_fits(needs)
+    with Tasks[Any]() as tasks:
+        for item in items:
+            while len(tasks) >= most:
+                for key, result in tasks.finished():
+                    yield key, result()
+            tasks.start(item, act, item, needs=needs)
+        while len(tasks):
+            for key, result in tasks.finished():
+                yield key, result()
 
 
 def give_back(content: bytes) -> bytes:

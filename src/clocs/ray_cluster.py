@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -199,34 +199,6 @@ class Tasks(Generic[T]):
                 f"a task was lost each time it was tried ({_first_line(error)}); it may need more "
                 "memory than its machine has"
             ) from error
-
-
-def run_all(
-    act: Callable[[T], R],
-    items: Iterable[T],
-    *,
-    needs: Needs | Callable[[T], Needs],
-    outstanding: int | None = None,
-) -> Iterator[tuple[T, R]]:
-    """`act` of every item on the cluster: (item, result) in the order in which they end.
-
-    Args:
-        act: A function of an installed module; an error that it raises is raised here.
-        items: Taken as there is room.
-        needs: What one task asks for, or a function of the item that says so.
-        outstanding: The most tasks handed to Ray at once; twice as many as run at once by default.
-    """
-    with Tasks[T]() as tasks:
-        for item in items:
-            asked = needs(item) if callable(needs) else needs
-            most = outstanding or 2 * check_fits(asked)
-            while len(tasks) >= most:
-                for key, result in tasks.finished():
-                    yield key, result()
-            tasks.start(item, act, item, needs=asked)
-        while len(tasks):
-            for key, result in tasks.finished():
-                yield key, result()
 
 
 def _call(version: str, act: Callable[..., R], *arguments: Any) -> R:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
 from clocs.experiments.steps import SIMULATED, Attempt
-from clocs.ray_cluster import ClusterError, Needs, Tasks, connect, nodes, run_all
+from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, connect, nodes
 from ray_nodes import start_head
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -42,6 +42,26 @@ GRID = partial(
     reproduce, "table-1", dataset="synthetic", seeds=1, only=["random,cmsc", "downstream=chapman"]
 )
 LIMIT = 900.0  # seconds after which a grid gives up, and its test fails
+
+
+def run_all(
+    act: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    needs: Needs,
+    outstanding: int | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """`act` of every item on the cluster: (item, result) in the order in which they end."""
+    most = outstanding or 2 * check_fits(needs)
+    with Tasks[Any]() as tasks:
+        for item in items:
+            while len(tasks) >= most:
+                for key, result in tasks.finished():
+                    yield key, result()
+            tasks.start(item, act, item, needs=needs)
+        while len(tasks):
+            for key, result in tasks.finished():
+                yield key, result()
 
 
 @pytest.fixture(scope="module")

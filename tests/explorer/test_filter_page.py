@@ -63,8 +63,9 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         distances=distances_between_patients(embeddings.vectors),
         stores={},
         key=b"key" * 11,
-        heart_rates=HeartRates.from_values(generator.uniform(40, 180, N).astype(np.float32)),
+        heart_rates=HeartRates(embeddings.rows, {}, cache),
     )
+    session.heart_rates.values = generator.uniform(40, 180, N).astype(np.float32)
     with serving(session) as served:
         yield served
 

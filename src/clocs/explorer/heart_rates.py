@@ -103,13 +103,6 @@ class HeartRates:
         self._known = {name: self._read(name) for name in stores}
         self.values = self._medians()  # (patients,) beats per minute, NaN where unknown
 
-    @classmethod
-    def from_values(cls, values: NDArray[np.float32]) -> HeartRates:
-        """Such as are known from elsewhere."""
-        made = cls(pl.DataFrame(schema={"dataset": pl.String, "patient": pl.String}), {}, Path())
-        made.values = values
-        return made
-
     def state(self) -> RatesState:
         """How far the measuring is."""
         known = list(self._known.values())

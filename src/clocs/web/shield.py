@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlencode
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -274,10 +274,6 @@ class AskedUnit(BaseModel):
     name: str  # of the recording
     span: float  # of its leads, in the numbers of the file
     mv: float | None  # the same as it was read; None where it was not
-
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"name": "my.csv", "span": 0.0013, "mv": 0.0013}}
-    )
 
 
 class Problem(BaseModel):
