@@ -128,7 +128,8 @@ def _declared(node: ast.AST) -> Parameter | None:
     given = dict(zip(("default", "help", "kind"), args, strict=False))
     given |= {one.arg: one.value for one in more if one.arg}
     default = _value("", given.get("default"))
-    kind = given["kind"].id if isinstance(given.get("kind"), ast.Name) else type(default).__name__
+    stated = given.get("kind")
+    kind = stated.id if isinstance(stated, ast.Name) else type(default).__name__
     text = _value("", given.get("help")) or ""
     return Parameter(
         name,
