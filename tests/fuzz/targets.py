@@ -34,7 +34,7 @@ from clocs.registry import chosen_options
 from clocs.sealed import own_hash
 from clocs.service import bodies
 from clocs.store import chunks
-from clocs.store.assembly import assemble
+from clocs.store.assembly import Job, assemble
 from clocs.store.manifest import MANIFEST
 from clocs.store.prepare import prepare_dataset
 from clocs.store.readers import Readers
@@ -112,7 +112,7 @@ def _prepared(given: Given) -> Any:
     dataset = row.open(source, **chosen_options(row, {}))
     given.folder()
     with closing(Readers(dataset, 1, threads=True)) as readers:
-        made = assemble(dataset, given.scratch / "store", readers.list(), readers)
+        made = assemble(Job(dataset), given.scratch / "store", readers.list(), readers)
         return _store_contents(made)
 
 

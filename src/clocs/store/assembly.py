@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -46,45 +46,45 @@ from clocs.store.store import (
     open_store,
 )
 
-Progress = Callable[[int, int], None]
 _COMPRESSORS = 2
 _MAX_JOBS = 24  # chunks in memory that wait to be written
 
 
+class Job(NamedTuple):
+    """What to make a store of: a dataset, the filters for its manifest, and a report of progress.
+
+    `progress` is called with (recordings done, recordings in total).
+    """
+
+    dataset: Dataset
+    filters: Filters = Filters()
+    progress: Callable[[int, int], None] = lambda done, total: None
+
+
 def assemble(
-    dataset: Dataset,
-    out: Path,
-    listing: Listing,
-    readers: Readers,
-    progress: Progress | None = None,
-    filters: Filters | None = None,
-    *,
-    shard: tuple[int, int] | None = None,
+    job: Job, out: Path, listing: Listing, readers: Readers, shard: tuple[int, int] | None = None
 ) -> Store:
     """Put together what the readers read, or return the store that is there already.
 
     Args:
-        dataset: What is read.
+        job: What is read.
         out: The store's folder.
         listing: Of the dataset; its entries are let go on the way, being as large as the table.
         readers: Of the dataset.
-        progress: Called with (recordings done, recordings in total).
-        filters: For the manifest.
         shard: Its number and the number of all, where the store is a part of another. It may be
             empty, all its patients must be its own, and the whole store gives notices.
     """
-    filters = filters or Filters()
     refuse_foreign(out)
     try:
         if (out / MANIFEST).is_file():
-            return _existing(dataset, listing, out, filters)
+            return _existing(job, listing, out)
         with locked(out):
             if (out / MANIFEST).is_file():  # made by another process since
-                return _existing(dataset, listing, out, filters)
+                return _existing(job, listing, out)
             entries, repeated = base.without_repeats(listing.entries)
             listing = replace(listing, entries=(), quarantined=(*listing.quarantined, *repeated))
-            journal = _read_entries(dataset, listing, entries, out, readers, progress, shard)
-            _complete(dataset, listing, out, journal, filters, is_shard=shard is not None)
+            journal = _read_entries(job, listing, entries, out, readers, shard)
+            _complete(job, listing, out, journal, is_shard=shard is not None)
     except OSError as error:
         raise file_error(error, out, doing="written") from error
     return open_store(out)
@@ -102,9 +102,9 @@ def refuse_foreign(out: Path) -> None:
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
 
-def _existing(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store:
+def _existing(job: Job, listing: Listing, out: Path) -> Store:
     store = open_store(out)
-    if different := differences(store.manifest, dataset, listing.fingerprint, filters):
+    if different := differences(store.manifest, job, listing.fingerprint):
         raise StoreError(
             f"{out} is already a complete store of something else (another {different}); delete it "
             "or give another folder as `out`"
@@ -119,29 +119,28 @@ def check_source(dataset: Dataset) -> None:
         source.check_unchanged()
 
 
-def differences(made: Manifest, dataset: Dataset, fingerprint: str, filters: Filters) -> str:
+def differences(made: Manifest, job: Job, fingerprint: str) -> str:
     """What of a store is another than it would be if it were made now, in words."""
     same = {
-        "dataset": made.dataset == dataset.name,
-        "settings": dict(made.settings) == dict(dataset.settings),
+        "dataset": made.dataset == job.dataset.name,
+        "settings": dict(made.settings) == dict(job.dataset.settings),
         "source": made.fingerprint == fingerprint,
-        "filters": made.frame.filters == filters,
+        "filters": made.frame.filters == job.filters,
     }
     return ", ".join(name for name, equal in same.items() if not equal)
 
 
 def _read_entries(
-    dataset: Dataset,
+    job: Job,
     listing: Listing,
     entries: list[Entry],
     out: Path,
     readers: Readers,
-    progress: Progress | None,
     shard: tuple[int, int] | None,
 ) -> Journal:
     """Write samples and journal of all entries, which are taken out of the list."""
-    total = len(entries)
-    job = {
+    dataset, total = job.dataset, len(entries)
+    made = {
         "format": FORMAT,
         "dataset": dataset.name,
         "settings": dict(dataset.settings),
@@ -149,11 +148,10 @@ def _read_entries(
         "entries": total,
         "chunk": chunks.CHUNK_SAMPLES,
     }
-    journal = Journal(out, job)
+    journal = Journal(out, made)
     (out / SIGNALS / "c").mkdir(parents=True, exist_ok=True)
-    report = progress or (lambda done, total: None)
     done = journal.done.entries
-    report(done, total)
+    job.progress(done, total)
     del entries[:done]
     pseudonyms = getattr(dataset, "pseudonyms", Pseudonyms())
     with closing(_Writer(out, journal, pseudonyms)) as writer:
@@ -163,7 +161,7 @@ def _read_entries(
                     _expect_own_patient(result, *shard)
                 writer.add(result)
             done += len(batch)
-            report(done, total)
+            job.progress(done, total)
         writer.finish()
     return journal
 
@@ -185,16 +183,9 @@ def _expect_own_patient(result: ReadResult, number: int, count: int) -> None:
     )
 
 
-def _complete(
-    dataset: Dataset,
-    listing: Listing,
-    out: Path,
-    journal: Journal,
-    filters: Filters,
-    *,
-    is_shard: bool,
-) -> None:
+def _complete(job: Job, listing: Listing, out: Path, journal: Journal, *, is_shard: bool) -> None:
     """Turn a journal whose every entry is done into a store."""
+    dataset = job.dataset
     table, found = journal.results()
     quarantined = [*listing.quarantined, *found]
     if not is_shard:
@@ -221,9 +212,8 @@ def _complete(
     chunks.write_header(out / SIGNALS, samples=samples, chunk=chunks.CHUNK_SAMPLES)
     names = (*contents, f"{SIGNALS}/zarr.json")
     manifest_of(
-        dataset,
+        job._replace(dataset=dataset),
         listing,
-        filters,
         recordings=table.height,
         patients=table["patient"].n_unique(),
         quarantined=len(quarantined),
@@ -250,8 +240,9 @@ def give_notices(dataset: Dataset, listing: Listing) -> None:
         warnings.warn(notice, ClocsWarning, stacklevel=2)
 
 
-def manifest_of(dataset: Dataset, listing: Listing, filters: Filters, **counted: Any) -> Manifest:
+def manifest_of(job: Job, listing: Listing, **counted: Any) -> Manifest:
     """The manifest of a store: what the dataset says, and what was counted."""
+    dataset, filters = job.dataset, job.filters
     source = getattr(dataset, "source", None)
     path = getattr(source, "path", source)
     path = Path(path) if isinstance(path, str) else path

@@ -156,12 +156,12 @@ def prepare_dataset(
         local = workers if ray is None else None  # to list, and perhaps to read who is who
         readers = opened.enter_context(closing(Readers(dataset, local)))
         # What is imported from here on has threads, after which nobody may fork.
-        filters = filters or Filters()
-        if shards is None:
-            from clocs.store.assembly import assemble, refuse_foreign
+        from clocs.store.assembly import Job, assemble, refuse_foreign
 
+        job = Job(dataset, filters or Filters(), progress or (lambda done, total: None))
+        if shards is None:
             refuse_foreign(out)
-            return assemble(dataset, out, readers.list(), readers, progress, filters)
+            return assemble(job, out, readers.list(), readers)
         from clocs.store.shards import prepare_shards
 
         if ray is not None:
@@ -169,7 +169,7 @@ def prepare_dataset(
 
             opened.enter_context(connect(ray))
         on_ray = None if ray is None else workers or 1
-        return prepare_shards(dataset, out, shards, readers, progress, filters, on_ray=on_ray)
+        return prepare_shards(job, out, shards, readers, on_ray=on_ray)
 
 
 @contextmanager
@@ -262,8 +262,9 @@ def from_arrays(
     dataset = check_arrays(
         X, patients, rate=rate, leads=leads, fingerprint=out is not None, **facts
     )
-    from clocs.store.assembly import assemble
+    from clocs.store.assembly import Job, assemble
 
+    job = Job(dataset, progress=progress or (lambda done, total: None))
     if out is None:
         with writing(tempfile.gettempdir()):
             folder = Path(tempfile.mkdtemp(prefix="clocs-arrays-"))
@@ -271,7 +272,7 @@ def from_arrays(
         folder = Path(out)
     try:
         with closing(Readers(dataset, threads=True)) as readers:
-            store = assemble(dataset, folder, readers.list(), readers, progress)
+            store = assemble(job, folder, readers.list(), readers)
     except BaseException as error:
         if out is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -28,7 +28,7 @@ from clocs.files import LOCK, file_error, leftovers, locked, once_free
 from clocs.formats.source import Source, stem
 from clocs.recording import Filters
 from clocs.store import assembly, manifest
-from clocs.store.assembly import Progress
+from clocs.store.assembly import Job
 from clocs.store.journal import roughly_done
 from clocs.store.readers import Readers, ReadRecording
 from clocs.store.store import Store, open_store
@@ -37,31 +37,22 @@ _LOOK = 2.0  # seconds between two looks at the journals of tasks
 
 
 def prepare_shards(
-    dataset: Dataset,
-    out: Path,
-    count: int,
-    readers: Readers,
-    progress: Progress | None,
-    filters: Filters,
-    *,
-    on_ray: int | None = None,
+    job: Job, out: Path, count: int, readers: Readers, *, on_ray: int | None = None
 ) -> Store:
     """Make the shards that are missing, and join all of them.
 
     Args:
-        dataset: What to read; on Ray, every node sees its source under the same path.
+        job: What to read; on Ray, every node sees its source under the same path.
         out: The store's folder.
         count: Of shards.
         readers: Of the dataset.
-        progress: Called with (recordings done, recordings in total).
-        filters: For the manifests.
         on_ray: Reading processes of a task on the cluster that this process is connected to; None
             to make the shards here, one after the other.
     """
     _refuse_foreign(out, count)
     listing = readers.list()
     try:
-        if (store := _existing(dataset, listing, out, filters)) is not None:
+        if (store := _existing(job, listing, out)) is not None:
             return store
         with locked(out):
             entries, repeated = without_repeats(listing.entries)
@@ -71,11 +62,11 @@ def prepare_shards(
             listings = _divided(listing, count, _patients(listing, readers))
             folders = [out / manifest.shard_name(k, count) for k in range(count)]
             if on_ray is not None:
-                _make_on_ray(dataset, folders, listings, on_ray, progress, filters)
+                _make_on_ray(job, folders, listings, on_ray)
             else:
-                _make_here(dataset, folders, listings, readers, progress, filters)
-            assembly.check_source(dataset)
-            _join(dataset, listing, out, folders, filters)
+                _make_here(job, folders, listings, readers)
+            assembly.check_source(job.dataset)
+            _join(job, listing, out, folders)
     except OSError as error:
         raise file_error(error, out, doing="written") from error
     return open_store(out)
@@ -123,40 +114,29 @@ def _patients(listing: Listing, readers: Readers) -> list[str]:
 
 
 def _make_here(
-    dataset: Dataset,
-    folders: Sequence[Path],
-    listings: Sequence[Listing],
-    readers: Readers,
-    progress: Progress | None,
-    filters: Filters,
+    job: Job, folders: Sequence[Path], listings: Sequence[Listing], readers: Readers
 ) -> None:
     total = sum(len(listing.entries) for listing in listings)
     before = 0
     for number, (folder, listing) in enumerate(zip(folders, listings, strict=True)):
 
         def report(done: int, _: int, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, total)
+            job.progress(before + done, total)
 
-        shard = (number, len(folders))
-        assembly.assemble(dataset, folder, listing, readers, report, filters, shard=shard)
+        own = job._replace(progress=report)
+        assembly.assemble(own, folder, listing, readers, (number, len(folders)))
         before += len(listing.entries)
 
 
 def _make_on_ray(
-    dataset: Dataset,
-    folders: Sequence[Path],
-    listings: Sequence[Listing],
-    workers: int,
-    progress: Progress | None,
-    filters: Filters,
+    job: Job, folders: Sequence[Path], listings: Sequence[Listing], workers: int
 ) -> None:
     """One task per shard; a lost worker's shard goes on from its journal."""
     from clocs.ray_cluster import Needs, Tasks, check_fits
 
     needs = Needs(cpus=workers)
     most = 2 * check_fits(needs)
-    source = getattr(dataset, "source", None)
+    source = getattr(job.dataset, "source", None)
     files = files_of_shards(source, listings) if isinstance(source, Source) else None
     waiting = deque(range(len(folders)))
     done = [0] * len(folders)
@@ -165,35 +145,34 @@ def _make_on_ray(
         while waiting or running:
             while waiting and len(running) < most:
                 number = waiting.popleft()
-                own: Any = dataset
+                own: Any = job.dataset
                 if files is not None:
                     own = replace(own, source=own.source.only(files[number]))
                 folder = folders[number].absolute()  # other nodes may have another working folder
-                task = (own, folder, listings[number], workers, filters, (number, len(folders)))
+                task = (own, job.filters, folder, listings[number], workers, (number, len(folders)))
                 tasks.start(number, _make_shard, *task, needs=needs)
                 running.add(number)
             for number, result in tasks.finished(_LOOK):
                 result()
                 running.discard(number)
                 done[number] = len(listings[number].entries)
-            if progress is not None:
-                for number in running:
-                    done[number] = max(done[number], roughly_done(folders[number]))
-                progress(sum(done), sum(len(one.entries) for one in listings))
+            for number in running:
+                done[number] = max(done[number], roughly_done(folders[number]))
+            job.progress(sum(done), sum(len(one.entries) for one in listings))
 
 
 def _make_shard(
     dataset: Dataset,
+    filters: Filters,
     folder: Path,
     listing: Listing,
     workers: int,
-    filters: Filters,
     shard: tuple[int, int],
 ) -> None:
     """Runs on a node. The process that was lost may hold the folder for a moment."""
     with closing(Readers(dataset, workers, to_list=False)) as readers:
-        act = partial(assembly.assemble, dataset, folder, listing, readers, None, filters)
-        once_free(partial(act, shard=shard))
+        job = Job(dataset, filters)
+        once_free(partial(assembly.assemble, job, folder, listing, readers, shard))
 
 
 def files_of_shards(source: Source, listings: Sequence[Listing]) -> list[list[str]]:
@@ -237,19 +216,17 @@ def _refuse_foreign(out: Path, count: int) -> None:
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 
 
-def _existing(dataset: Dataset, listing: Listing, out: Path, filters: Filters) -> Store | None:
+def _existing(job: Job, listing: Listing, out: Path) -> Store | None:
     """The complete store that is there; None where something of it must be made again."""
     with suppress(StoreError):
         store = open_store(out)
         _ = store.table  # so that each shard is looked into
-        if not assembly.differences(store.manifest, dataset, listing.fingerprint, filters):
+        if not assembly.differences(store.manifest, job, listing.fingerprint):
             return store
     return None
 
 
-def _join(
-    dataset: Dataset, listing: Listing, out: Path, folders: Sequence[Path], filters: Filters
-) -> None:
+def _join(job: Job, listing: Listing, out: Path, folders: Sequence[Path]) -> None:
     """Write the manifest that makes complete shards one store."""
     shards = [Store(folder, manifest.Manifest.read(folder)) for folder in folders]
     manifests = [one.manifest for one in shards]
@@ -257,21 +234,20 @@ def _join(
         rows = [row for one in shards for row in one.quarantine.iter_rows(named=True)]
         for folder in folders:
             shutil.rmtree(folder)
-        raise assembly.no_usable(dataset, [Quarantined(**row) for row in rows])
+        raise assembly.no_usable(job.dataset, [Quarantined(**row) for row in rows])
     table = Store(out, manifests[0], shards=shards).table
     repeated = table["id"].filter(table["id"].is_duplicated())
     if len(repeated):
         raise StoreError(
             f"{out} holds the recording {repeated[0]} in two shards; each needs an ID of its own"
         )
-    dataset = dataset.with_inferred_schema(table)
-    assembly.give_notices(dataset, listing)
+    job = job._replace(dataset=job.dataset.with_inferred_schema(table))
+    assembly.give_notices(job.dataset, listing)
     contents = [one.content_hash for one in manifests]
     totals = ("recordings", "patients", "quarantined", "samples", "signal_bytes")
     assembly.manifest_of(
-        dataset,
+        job,
         listing,
-        filters,
         **{name: sum(getattr(one, name) for one in manifests) for name in totals},
         chunk=manifests[0].chunk,
         files={},
