@@ -79,12 +79,12 @@ def test_a_frame_is_the_recordings_own_samples_where_the_rates_agree(small_store
 def test_perturbations_are_drawn_in_one_row_each_as_they_are_computed(small_store: Store) -> None:
     x = first_frame(small_store.recording(0), SPEC, "II")
     figure = show_perturbations(x, SPEC, chains=("flip_x(always=true)", "gaussian>sa_t"))
-    titles = ("Original", "Flip$_X$: negated", "Gaussian noise, then SpecAugment in time, SA$_t$")
+    titles = ("original", "flip_x", "gaussian > sa_t")
     traces = [np.asarray(panel(figure, title).lines[0].get_ydata()) for title in titles]
     np.testing.assert_array_equal(traces[0], x)
     np.testing.assert_array_equal(traces[1], -x)
     assert np.std(traces[2] - x) > 0.01
-    assert [round(y) for y in panel(figure, "Original").get_xlim()] == [0, 5]
+    assert [round(y) for y in panel(figure, "original").get_xlim()] == [0, 5]
 
 
 def test_views_are_framed_as_each_method_takes_them(small_store: Store) -> None:
@@ -112,18 +112,15 @@ def test_similarities_are_marked_by_the_kind_of_their_pair(
 ) -> None:
     figure = show_similarity(checkpoint, frames, method=method, batch=10)
     matrix = next(axes for axes in figure.axes if axes.images)
-    spread = next(a for a in figure.axes if a.get_ylabel() == "cosine similarity")
     marked = [p for p in matrix.patches if isinstance(p, Rectangle)]
     places = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in marked}
     assert {(i, i) for i in range(10)} <= places
     assert len(places) > 10  # some patients come more than once
     assert {(k, i) for i, k in places} == places
-    dots = [np.asarray(line.get_ydata()) for line in spread.lines if line.get_marker() == "o"]
-    assert [len(values) for values in dots] == [10, len(places) - 10, 100 - len(places)]
-    assert all(np.abs(values).max() <= 1 + 1e-9 for values in dots)
-    np.testing.assert_allclose(
-        [float(text.get_text()) for text in matrix.texts][::11], dots[0], atol=0.006
-    )
+    values = np.array([float(text.get_text()) for text in matrix.texts]).reshape(10, 10)
+    assert np.abs(values).max() <= 1
+    same = f"same instance (green): mean {values.diagonal().mean():.2f}"[:-1]
+    assert same in figure.get_supxlabel()
 
 
 def test_a_batch_that_cannot_be_drawn_is_refused(checkpoint: Checkpoint, frames: Frames) -> None:

@@ -34,9 +34,9 @@ _QUIET: Final = "#b9b9b9"
 APPENDIX_B: Final = ("gaussian", "flip_y(always=true)", "flip_x(always=true)", "sa_t", "sa_f")
 _TINT, _ORIGINAL = "#eaf0f6", "#f0b840"
 _KINDS: Final = {
-    "same instance": ("#eef7f2", "#007a5a"),
-    "same patient": ("#fdf3dc", "#d98200"),
-    "other patients": ("#f1f6fa", "#1f6fa8"),
+    "same instance (green)": ("#eef7f2", "#007a5a"),
+    "same patient (orange)": ("#fdf3dc", "#d98200"),
+    "other patients (blue)": ("#f1f6fa", "#1f6fa8"),
 }
 
 
