@@ -21,7 +21,9 @@ step next to one another in memory.
 
 from __future__ import annotations
 
+import weakref
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +45,7 @@ SHORTEST = 32  # samples
 WIDEST = 4096
 AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
 EPSILON = 1e-5
+_KEPT = 4  # networks of which folded weights are kept
 WHOLE = 8  # channels that matrix units take at once
 HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
 
@@ -185,7 +188,14 @@ class Residual(Encoder):
         names, statistics, made = *_names(self), []
         for member, own in enumerate(x):
             tensors = _member(weights, names, member)
-            folded = _folded(self.network, tensors | _member(buffers, statistics, member))
+            if len(x) == 1 and not torch.is_grad_enabled():
+                folded = _folded_once(
+                    self.network,
+                    [*weights.values(), *buffers.values()],
+                    tensors | _member(buffers, statistics, member),
+                )
+            else:
+                folded = _folded(self.network, tensors | _member(buffers, statistics, member))
             parts = own.split(AT_ONCE) if own.device.type == "cpu" else [own]
             maps = (_feature_map(self.network, folded, part) for part in parts)
             made.append(torch.cat([pooled(h, tensors) for h in maps]))
@@ -447,6 +457,29 @@ def _folded(network: Network, tensors: Weights) -> Weights:
         if conv is network.stem and network.masked:
             folded[LEAD_PRESENCE] = tensors[LEAD_PRESENCE] * scale[:, None]
     return folded
+
+
+_FOLDED: OrderedDict[int, tuple[list[tuple[weakref.ref[Tensor], int]], Weights]] = OrderedDict()
+
+
+def _folded_once(network: Network, given: Sequence[Tensor], tensors: Weights) -> Weights:
+    """`_folded`, kept while these very tensors are unchanged: of a model that predicts one by one.
+
+    Kernels are in the order in which convolutions read them.
+    """
+    known, made = _FOLDED.get(id(given[0]), ([], {}))
+    same = len(known) == len(given) and all(
+        ref() is t and version == t._version for (ref, version), t in zip(known, given, strict=True)
+    )
+    if not same:
+        made = {
+            name: value.mT.contiguous().mT if value.ndim == 3 else value
+            for name, value in _folded(network, tensors).items()
+        }
+        _FOLDED[id(given[0])] = [(weakref.ref(t), t._version) for t in given], made
+        if len(_FOLDED) > _KEPT:
+            _FOLDED.popitem(last=False)
+    return made
 
 
 def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
