@@ -80,7 +80,7 @@ class CNN(Encoder):
     def encode_training(
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
-        h, seen = x.unsqueeze(-1), {}
+        h, seen = x.unsqueeze(-1), Weights()
         for i in range(1, len(CHANNELS)):
             key = keyed_random.fold(keys, i)
             h, *moments = conv_block(h, *_layer(weights, i), key, self.dropout)

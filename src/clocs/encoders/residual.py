@@ -319,7 +319,8 @@ class _Layers(nn.Module):
         more = {k: w[0] for k, w in weights.items() if k in (LEAD_PRESENCE, "linear.weight")}
         self.lead_presence, self.linear = None, None
         if LEAD_PRESENCE in more:
-            self.lead_presence = nn.Linear(*more[LEAD_PRESENCE].shape[::-1], bias=False)
+            width, leads = more[LEAD_PRESENCE].shape
+            self.lead_presence = nn.Linear(leads, width, bias=False)
             put(self.lead_presence, weight=more[LEAD_PRESENCE])
         else:
             self.linear = nn.Linear(*more["linear.weight"].shape)

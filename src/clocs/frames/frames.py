@@ -161,10 +161,10 @@ class Frames:
                 f"{', '.join(absent) or 'none'}; choose from them"
             )
         places = [self.leads.index(lead) for lead in leads]
-        some = self.present[:, places].any(axis=1)
-        own = self if some.all() else self.take(some)
-        starts, scale = (np.ascontiguousarray(x[:, places]) for x in (own.starts, own.scale))
-        return replace(own, leads=tuple(leads), starts=starts, scale=scale)
+        some = np.flatnonzero(self.present[:, places].any(axis=1))
+        own = self if len(some) == len(self) else self.take(some)
+        starts, scale = np.ascontiguousarray(own.starts[:, places]), own.scale[:, places]
+        return replace(own, leads=tuple(leads), starts=starts, scale=np.ascontiguousarray(scale))
 
     def for_leads(self, leads: Sequence[str]) -> Frames:
         """The same frames with these leads, in this order, absent where they have no such lead.

@@ -93,11 +93,11 @@ class FramePlan:
                 names = [lead for lead in read if lead in recorded]
                 places = [recorded.index(lead) for lead in names]
                 steps = np.array(gain, np.float64)[places], np.array(baseline, np.int64)[places]
-                made = digital, *steps
+                made: tuple[Any, ...] = digital, *steps
                 own = [lead for lead, has in zip(self.leads, self.has[i], strict=True) if has]
                 if needed or derives[i].any():
                     made = choose_leads(names, own, *made)
-                yield i, bridged(made[0], own, gaps.get(i, ())), *made[1:]
+                yield i, bridged(made[0], own, gaps.get(i, ())), made[1], made[2]
 
         def shape(item: _Decoded) -> tuple[float, int, int, bytes]:
             i = item[0]
@@ -106,10 +106,12 @@ class FramePlan:
 
         def several(items: list[_Decoded]) -> list[tuple[int, Any, Any]]:
             numbers, *arrays = zip(*items, strict=True)
-            i, resample = numbers[0], self.store.manifest.resample
-            stacked = (np.stack(each) for each in arrays)
-            made = cut_windows(*stacked, float(rate[i]), int(self.counts[i]), self.spec, resample)
-            return list(zip(numbers, *made, strict=True))
+            digital, gain, baseline = (np.stack(each) for each in arrays)
+            count, resample = int(self.counts[numbers[0]]), self.store.manifest.resample
+            values, steps = cut_windows(
+                digital, gain, baseline, float(rate[numbers[0]]), count, self.spec, resample
+            )
+            return list(zip(numbers, values, steps, strict=True))
 
         for made in prefetch(several, group_runs(decoded(), shape, TOGETHER), _AHEAD):
             yield from made
