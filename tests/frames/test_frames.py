@@ -104,7 +104,7 @@ def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: P
         "from pathlib import Path\n"
         "from clocs.frames.frames import Frames\n"
         "from clocs.pretraining.plan import Plan\n"
-        "from clocs.pretraining.pretrain_frames import pretrain_frames\n"
+        "from clocs.pretraining.pretrain import pretrain_frames\n"
         "from clocs.evaluation.groups import evaluate_frames\n"
         "from clocs.training.loop import Settings\n"
         f"frames = Frames.load(Path({str(path)!r}))\n"

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from clocs.encoders.make import usual_dimension, usual_dropout
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.files import LOCK, leftovers, locked, write_atomic, writing
 from clocs.frames.frames import Frames, join
-from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
 from clocs.frames.signals import memory_for_signals
 from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
@@ -41,7 +40,6 @@ from clocs.pretraining.plan import (
 from clocs.pretraining.task import PretrainingTask, check_shareable, learnable_parts
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.sealed import spelled_for_files, spelled_in_code
-from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training import Settings, settings_in, takes_settings
 from clocs.training.card import expect_readable
 from clocs.training.checkpoint import Checkpoint, as_checkpoints, load_checkpoint
@@ -51,6 +49,9 @@ from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.ranks import current, joined, on_this_machine, own_device
 from clocs.training.replicas import epochs_done, remove_state
 from clocs.training.signals import TRAINED, Signals, require_memory
+
+if TYPE_CHECKING:
+    from clocs.store.store import Store
 
 STATE, SETTINGS, LOG = "state.safetensors", "settings.json", "log.jsonl"
 # settings that only earlier versions had, off
@@ -136,6 +137,10 @@ def pretrain(
         options: The method's own, such as `temperature` of cmsc or `tau_d` of byol; the modules of
             `clocs.pretraining.methods` declare them.
     """
+    # here, because `pretrain_frames` works without polars
+    from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
+    from clocs.store.store import Store, as_store, expect_different_stores
+
     place = own_device(device)
     with joined(place) as ranks:
         given = [store] if isinstance(store, Store | Path | str) else list(store)
