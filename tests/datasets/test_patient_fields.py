@@ -109,6 +109,7 @@ def test_shards_have_the_same_pseudonyms_and_a_map_each(archive: Path) -> None:
     assert set(BY_FORMAT.values()) <= set(names.values())
 
 
+@pytest.mark.usefixtures("reads_in_threads")
 def test_a_resumed_preparation_keeps_its_pseudonyms_and_needs_their_key(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_resumed_preparation_keeps_its_pseudonyms_and_needs_their_key(
     assert patients(prepared(archive)) == found  # complete: no key is needed
 
 
+@pytest.mark.usefixtures("reads_in_threads")
 def test_headers_and_their_text_are_kept_where_asked_for_which_is_said(archive: Path) -> None:
     with pytest.warns(ClocsWarning, match="names, birth dates and numbers, is kept unchanged"):
         store = clocs.prepare(
@@ -147,6 +149,7 @@ def test_headers_and_their_text_are_kept_where_asked_for_which_is_said(archive: 
     assert json.loads(extra["muse"])["statements"] == "Sinus rhythm"
 
 
+@pytest.mark.usefixtures("reads_in_threads")
 def test_files_that_name_nobody_leave_no_key_behind(tmp_path: Path) -> None:
     record(tmp_path / "archive", "w")
     prepared(tmp_path / "archive")
