@@ -177,12 +177,15 @@ def test_training_lowers_the_loss(small_frames: Frames) -> None:
 
 
 def test_a_member_stops_after_its_own_patience_and_changes_no_more() -> None:
+    epochs: list[Epoch] = []
     done = fit(
         Hill([0.005, 10.0]),
         [0, 1],
         Settings(epochs=60, patience=5, batch_size=4, lr=1e-3),
         device=CPU,
+        on_epoch=epochs.append,
     )
+    assert sum(epoch.live[0] for epoch in epochs) == 5 + 5  # up to its best, and its patience
     assert done.status == ["stopped early", "all epochs"]
     assert done.best_epoch[0] == 5
     assert done.best_epoch[1] == 60

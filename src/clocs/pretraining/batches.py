@@ -46,7 +46,7 @@ class Part:
         tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
         room = None if rows.room is None else torch.from_numpy(rows.room)
         on_device: list[Any] = [None if x is None else x.to(device) for x in (*tensors, room)]
-        return cls(*on_device, on_host=(tensors[0], room))
+        return cls(*[*on_device, (tensors[0], room)])
 
     def starts(self, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch), keys: (members,) -> (members, windows·batch[, leads]) starts.
