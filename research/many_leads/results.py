@@ -14,8 +14,7 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
-from clocs.experiments.ledger import Run, open_ledger
-from clocs.experiments.results import unpack_draws
+from clocs.experiments.ledger import Run, open_ledger, unpack_draws
 from clocs.files import PUBLIC, file_error, write_atomic
 from research.many_leads.items import SCRATCH, WINNER
 

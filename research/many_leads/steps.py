@@ -12,7 +12,7 @@ import torch
 
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.noise import kinds_at
-from clocs.experiments.results import pack_draws
+from clocs.experiments.ledger import pack_draws
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.pretraining.pretrain import pretrain_frames

@@ -34,9 +34,9 @@ from clocs.experiments.grid import (
     only,
     run_name,
 )
-from clocs.experiments.ledger import Ledger, Run
+from clocs.experiments.ledger import Draws, Ledger, Run
 from clocs.experiments.report import report
-from clocs.experiments.results import Draws, Results, open_results, write_results
+from clocs.experiments.results import Results, open_results, write_results
 from clocs.experiments.runner import Runner
 
 from .small import TINY, small_library

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.experiments import paper, tables
 from clocs.experiments.claims import claims, coverage, sentences
@@ -22,6 +20,7 @@ from clocs.experiments.ledger import Ledger, Run
 from clocs.experiments.report import report, section_of, section_texts
 from clocs.experiments.report_figures import distances
 from clocs.experiments.results import Results, open_results, papers
+from command_line import clocs as command
 
 BETTER = 0.01  # our invented numbers lie this much above the paper's, by logits
 OF_PROBABILITIES = 0.02  # and by probabilities this much more, where the paper's are of logits
@@ -219,11 +218,11 @@ def test_nearness_is_by_logits_where_the_papers_are(tmp_path: Path) -> None:
 
 def test_the_command_prints_and_writes_the_counts(tmp_path: Path) -> None:
     fill(tmp_path, only(grid("table-1"), ["method=cmsc"]), lambda cell: False)
-    done = CliRunner().invoke(root_command(), ["report", str(tmp_path)], catch_exceptions=False)
+    told = command("reproduce", "report", "--out", tmp_path).stdout
     counts = json.loads((tmp_path / "report" / "coverage.json").read_text())
     for line in sentences(counts):
-        assert line in done.stdout
-    assert "Four leads: 2 of 704 printed results computed, 2 within 0.02" in done.stdout
+        assert line in told
+    assert "Four leads: 2 of 704 printed results computed, 2 within 0.02" in told
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "<b>2 of 704</b>" in page and "<b>0 of 544</b>" in page
 

@@ -11,24 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from clocs.cli.main import root_command
 from clocs.errors import SettingError, StoreError
 from clocs.experiments.grid import Cell, Pretraining, grid, only, run_name
-from clocs.experiments.ledger import Ledger, Run
+from clocs.experiments.ledger import Draws, Ledger, Run, pack_draws, unpack_draws
 from clocs.experiments.report import report
 from clocs.experiments.results import (
     DRAWS,
     RUNS,
-    Draws,
     Results,
     not_known,
     open_results,
-    pack_draws,
     read_draws,
     set_apart,
-    unpack_draws,
     write_draws,
     write_results,
 )
@@ -67,9 +62,7 @@ def test_a_report_includes_an_earlier_one(halves: tuple[Path, Path], tmp_path: P
     first, second = halves
     assert "10 of 19" in table(report(second, tmp_path / "earlier"))
     out = tmp_path / "both"
-    arguments = ["report", str(first), "--with", str(tmp_path / "earlier"), "--out", str(out)]
-    done = CliRunner().invoke(root_command(), arguments, catch_exceptions=False)
-    assert done.exit_code == 0
+    report(first, out, earlier=[tmp_path / "earlier"])
     both = (out / "perturbations.md").read_text(encoding="utf-8")
     assert "18 of 19" in both and "failed: RuntimeError" in both
     rows = [r for r in packed_runs(out)["runs"] if r["kind"] != "pretrain" and r["result"]]

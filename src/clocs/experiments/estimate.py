@@ -19,6 +19,7 @@ from clocs.experiments.data import open_library
 from clocs.experiments.grid import Cell, Pretraining, cells_of, run_name
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import not_known
+from clocs.experiments.runner import duration
 from clocs.experiments.steps import PAPER, SIMULATED, Profile
 
 # seconds of five seeds in four leads on an H200, by the rates of benchmarks/train.py and the epochs
@@ -32,15 +33,6 @@ _SLOWER = {"cpu": 350.0}  # than the H200; two cores: 240 for CMSC, 500 for SimC
 _VALIDATING = 0.2  # share of a scoring's time that does not depend on the number of labels
 _TRAINING_PATIENTS = 4000  # about; with so many labeled, all are
 _COLUMNS = 80  # of a terminal
-
-
-def duration(seconds: float) -> str:
-    """'45 s', '12 min', '3.5 h'."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True)

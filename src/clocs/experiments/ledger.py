@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import sqlite3
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,12 +28,19 @@ from operator import xor
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clocs._version import __version__
 from clocs.errors import BusyError, ClocsError, SettingError, StoreError
 from clocs.files import file_error, flock, once_free
 
 RunState = Literal["waiting", "running", "done", "failed"]
 FILE = "runs.sqlite"
+Draws = NDArray[np.float64]  # (draws,) of the AUC of one result
+NO_DRAW = 65535  # its code
+_HEAD = struct.Struct("<II")  # of packed draws: vectors, and values in each
+_SCALE = struct.Struct("<dd")  # the lowest value, and one step
 _SMALLEST = 512  # bytes of a page
 
 
@@ -353,16 +362,15 @@ def open_ledger(folder: Path, *, create: bool = True) -> Ledger:
 
 def versions(device: str) -> dict[str, str]:
     """The software and device that made a result, for its row."""
-    import numpy as np
     import torch
 
-    accelerator = torch.cuda.get_device_name() if device.startswith("cuda") else ""
+    processor = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
     return {
         "clocs": __version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
-        "device": accelerator or f"{platform.machine()} CPU, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else processor,
     }
 
 
@@ -370,3 +378,33 @@ def last_line(text: str | None) -> str:
     """The last line of an error, which says what went wrong."""
     lines = (text or "").strip().splitlines()
     return lines[-1] if lines else "unknown reason"
+
+
+def pack_draws(draws: Draws) -> bytes:
+    """For a row of the ledger: 16-bit steps between the lowest and the highest, 4 kB for 2,000."""
+    scale, codes = encode_draws(draws)
+    return _HEAD.pack(1, len(draws)) + _SCALE.pack(*scale) + codes.astype("<u2").tobytes()
+
+
+def unpack_draws(content: bytes) -> Draws:
+    """What `pack_draws` gave; earlier versions kept a second vector behind it, of logits."""
+    count, size = _HEAD.unpack_from(content) if len(content) >= _HEAD.size else (0, 0)
+    if count not in (1, 2) or len(content) != _HEAD.size + count * (_SCALE.size + 2 * size):
+        raise StoreError("the draws of a run have an unknown form; run it again")
+    codes = np.frombuffer(content, "<u2", size, _HEAD.size + _SCALE.size)
+    return decode_draws(_SCALE.unpack_from(content, _HEAD.size), codes)
+
+
+def encode_draws(vector: Draws) -> tuple[tuple[float, float], NDArray[np.uint16]]:
+    """((lowest, step), codes); steps are powers of two, so that what was read is written alike."""
+    known = vector[~np.isnan(vector)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    step = 2.0 ** math.ceil(math.log2((high - low) / (NO_DRAW - 2))) if high > low else 2.0**-40
+    low = math.floor(low / step) * step
+    steps = np.rint((vector - low) / step)
+    return (low, step), np.where(np.isnan(steps), NO_DRAW, steps).astype(np.uint16)
+
+
+def decode_draws(scale: tuple[float, float], codes: NDArray[np.uint16]) -> Draws:
+    low, step = (float(value) for value in scale)
+    return np.where(codes == NO_DRAW, np.nan, low + step * codes.astype(np.float64))

@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 from clocs.experiments import comparisons, paper
 from clocs.experiments.claims import DISTINGUISHABLE, Claim, claims, coverage, sentences
 from clocs.experiments.comparisons import contests, signed, surviving
-from clocs.experiments.estimate import duration
 from clocs.experiments.grid import grid
 from clocs.experiments.pages import fill as fill_marked
 from clocs.experiments.pages import markdown_table, write_page
 from clocs.experiments.report_figures import FIGURES
 from clocs.experiments.results import TWELVE, Results, open_results, write_results
+from clocs.experiments.runner import duration
 from clocs.experiments.tables import TABLES, Table, small_table
 from clocs.figures.canvas import as_address
 from clocs.files import PUBLIC, write_atomic

@@ -61,14 +61,15 @@ def reproduce(
     """
     began = time.monotonic()
     folder, place = Path(out), None if stores is None else Path(stores)
-    cells = not_known(cells_of(names, only), [Path(one) for one in known])
+    cells = cells_of(names, only)
+    if known:
+        cells = not_known(cells, [Path(one) for one in known])
     if dataset not in (None, SIMULATED_NAME) or (dataset is None) == (place is None):
         raise SettingError(
             f"give the folder of prepared stores as `stores`, or {SIMULATED_NAME} as `dataset`"
         )
-    library, profile = (
-        (simulated_library(), SIMULATED) if place is None else (open_library(place), PAPER)
-    )
+    library = simulated_library() if place is None else open_library(place)
+    profile = SIMULATED if place is None else PAPER
     if retry:
         with closing(open_ledger(folder)) as ledger:
             ledger.forget_failures()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import lzma
-import math
 import re
-import struct
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,13 +19,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError, first_of
+from clocs.experiments import ledger as ledgers
 from clocs.experiments import paper
 from clocs.experiments.data import leads_for
 from clocs.experiments.grid import GRIDS, Cell, paper_values, run_name
-from clocs.experiments.ledger import FILE, Run, last_line, open_ledger
+from clocs.experiments.ledger import FILE, Draws, Run, last_line, open_ledger
 from clocs.files import PUBLIC, file_error, write_atomic
 from clocs.recording import STANDARD_LEADS
 from clocs.sealed import ArrayFile
@@ -39,10 +37,6 @@ _SHOWN = 3  # names in a message
 _DRAWS = ArrayFile(
     "a file of draws", key="clocs", format=1, remedy="write it again with `clocs reproduce report`"
 )
-_HEAD = struct.Struct("<II")  # vectors, and values in each
-_SCALE = struct.Struct("<dd")  # the lowest value, and one step
-_NAN = 65535
-Draws = NDArray[np.float64]  # (draws,) of the AUC of one result
 
 
 @dataclass(frozen=True)
@@ -187,7 +181,7 @@ def _open_one(folder: Path) -> Results:
     with closing(open_ledger(folder, create=False)) as ledger:
         runs = {name: replace(run, error=_shared(run.error)) for name, run in ledger.runs().items()}
         made_by = {json.dumps(run.versions, sort_keys=True) for run in runs.values()} - {"{}"}
-        found = {name: unpack_draws(own) for name, own in ledger.draws().items()}
+        found = {name: ledgers.unpack_draws(own) for name, own in ledger.draws().items()}
         return Results(runs, ledger.facts(), [json.loads(text) for text in sorted(made_by)], found)
 
 
@@ -309,26 +303,11 @@ def _uses_four(run: Run, datasets: Set[str]) -> bool:
     return encoder["leads"] != len(STANDARD_LEADS) and bool(used & datasets)
 
 
-def pack_draws(draws: Draws) -> bytes:
-    """For a row of the ledger: 16-bit steps between the lowest and the highest, 4 kB for 2,000."""
-    scale, codes = _encode(draws)
-    return _HEAD.pack(1, len(draws)) + _SCALE.pack(*scale) + codes.astype("<u2").tobytes()
-
-
-def unpack_draws(content: bytes) -> Draws:
-    """What `pack_draws` gave; earlier versions kept a second vector behind it, of logits."""
-    count, size = _HEAD.unpack_from(content) if len(content) >= _HEAD.size else (0, 0)
-    if count not in (1, 2) or len(content) != _HEAD.size + count * (_SCALE.size + 2 * size):
-        raise StoreError("the draws of a run have an unknown form; run it again")
-    codes = np.frombuffer(content, "<u2", size, _HEAD.size + _SCALE.size)
-    return _decode(_SCALE.unpack_from(content, _HEAD.size), codes)
-
-
 def write_draws(draws: Mapping[str, Draws], path: Path) -> None:
     """Write the draws of runs, by name: all high bytes, then all low bytes, compressed."""
     names = sorted(draws)
-    encoded = [_encode(draws[name]) for name in names]
-    codes = np.full((len(names), max(len(own) for _, own in encoded)), _NAN, np.uint16)
+    encoded = [ledgers.encode_draws(draws[name]) for name in names]
+    codes = np.full((len(names), max(len(own) for _, own in encoded)), ledgers.NO_DRAW, np.uint16)
     for row, (_, own) in zip(codes, encoded, strict=True):
         row[: len(own)] = own
     planes = np.stack([codes >> 8, codes & 255]).astype(np.uint8)
@@ -352,22 +331,7 @@ def read_draws(path: Path) -> dict[str, Draws]:
             codes = high.astype(np.uint16) << 8 | low
         found: dict[str, Draws] = {}
         for name, scale, own in zip(names, arrays["scale"], codes, strict=True):
-            found.setdefault(name, _decode(scale, own))  # a second row is of logits
+            found.setdefault(name, ledgers.decode_draws(scale, own))  # a second row is of logits
         return found
     except (KeyError, TypeError, ValueError, lzma.LZMAError) as error:
         raise StoreError(f"{path} is not {_DRAWS.what} ({error!r}); {_DRAWS.remedy}") from error
-
-
-def _encode(vector: Draws) -> tuple[tuple[float, float], NDArray[np.uint16]]:
-    """((lowest, step), codes); steps are powers of two, so that what was read is written alike."""
-    known = vector[~np.isnan(vector)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-    step = 2.0 ** math.ceil(math.log2((high - low) / (_NAN - 2))) if high > low else 2.0**-40
-    low = math.floor(low / step) * step
-    steps = np.rint((vector - low) / step)
-    return (low, step), np.where(np.isnan(steps), _NAN, steps).astype(np.uint16)
-
-
-def _decode(scale: tuple[float, float], codes: NDArray[np.uint16]) -> Draws:
-    low, step = (float(value) for value in scale)
-    return np.where(codes == _NAN, np.nan, low + step * codes.astype(np.float64))

@@ -18,13 +18,21 @@ from threading import Event
 import torch
 
 from clocs.experiments.data import Library
-from clocs.experiments.estimate import duration
 from clocs.experiments.grid import Cell, Pretraining, run_name
 from clocs.experiments.ledger import Ledger, last_line
 from clocs.experiments.steps import Attempt, Profile, attempt, counts_of, learn, score
 
 MEMBERS = 45  # trained downstream at once: nine groups of five seeds
 POLL = 0.5  # seconds between checks of what other processes do
+
+
+def duration(seconds: float) -> str:
+    """'45 s', '12 min', '3.5 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 class TimeIsOver(BaseException):  # not an Exception: no step keeps it as an error

@@ -19,8 +19,7 @@ from clocs.errors import ClocsError
 from clocs.evaluation.evaluate import score_against_untrained
 from clocs.experiments.data import Library
 from clocs.experiments.grid import CURVE_EPOCHS, FEW_LABELS, Cell, Pretraining
-from clocs.experiments.ledger import versions
-from clocs.experiments.results import pack_draws
+from clocs.experiments.ledger import pack_draws, versions
 from clocs.frames.frames import Frames
 from clocs.patients.distances import frame_distances
 from clocs.pretraining.methods import find_method
