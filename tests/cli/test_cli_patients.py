@@ -348,7 +348,7 @@ def test_info_describes_an_index_and_verifies_it(
     data = bytearray(vectors.read_bytes())
     data[100] ^= 1
     vectors.write_bytes(data)
-    assert "its hash differs" in clocs("info", copy, code=1).stderr
+    assert "its hash differs" in clocs("info", copy, "--verify", code=1).stderr
     done = clocs("figure", "distances", index / "patient", "--checkpoint", run, code=1)
     assert "the manifest of something else" in done.stderr
 
