@@ -253,19 +253,19 @@ def make_recording(
         )
         baseline = np.zeros(len(leads), np.int32)
     else:
-        gain = np.broadcast_to(np.asarray(per_mv, np.float64), len(leads))
-        zeros = np.broadcast_to(np.asarray(zero, np.float64), len(leads))
+        gain = per_mv if isinstance(per_mv, np.ndarray) else np.full(len(leads), float(per_mv))
+        zeros = zero.tolist() if isinstance(zero, np.ndarray) else [zero] * len(leads)
         missing = missing if missing is not None and missing.any() else None
         shift = _shift(values, zeros, missing)
         if shift is None:
-            mv = (values - zeros[:, None]) / gain[:, None]
+            mv = (values - np.array(zeros)[:, None]) / gain[:, None]
             if missing is not None:
                 mv[missing] = np.nan
             return make_recording(
                 mv, said, per_mv=1.0, name=name, recording_id=recording_id, select=select
             )
-        baseline = (zeros.astype(np.int64) - shift).astype(np.int32)
-        digital = values.astype(np.int64) - shift[:, None] if shift.any() else values
+        baseline = np.array([int(z) - move for z, move in zip(zeros, shift, strict=True)], np.int32)
+        digital = values.astype(np.int64) - np.array(shift)[:, None] if any(shift) else values
         if missing is not None:
             kept, gaps = find_gaps(missing, leads, name=name)
             digital = np.where(missing, baseline.clip(-32768, 32767)[:, None], digital)[kept]
@@ -273,15 +273,15 @@ def make_recording(
             gain, baseline = gain[kept], baseline[kept]
         digital = np.ascontiguousarray(digital, np.int16)
     extra = dict(said.extra) | ({"notice": "; ".join(said.notices)} if said.notices else {})
-    if lost := [lead for lead in said.leads or () if lead not in leads]:
-        extra[WITHOUT_VALUES] = ", ".join(lost)
+    if len(leads) < len(said.leads or ()):
+        extra[WITHOUT_VALUES] = ", ".join(one for one in said.leads or () if one not in leads)
     recording = Recording(
         id=own_id,
         patient=said.patient or own_id,
         leads=leads,
         rate=said.rate or 0.0,
         digital=digital,
-        gain=np.array(gain),
+        gain=gain,
         baseline=baseline,
         unit=said.unit or "mV",
         labels=said.labels,
@@ -298,13 +298,13 @@ def make_recording(
 
 
 def _shift(
-    counts: NDArray[np.integer], zero: NDArray[np.float64], missing: NDArray[np.bool_] | None
-) -> NDArray[np.int64] | None:
+    counts: NDArray[np.integer], zeros: Sequence[float], missing: NDArray[np.bool_] | None
+) -> list[int] | None:
     """By how much each lead is moved to fit into 16 bits; None where that is impossible."""
-    if not (np.array_equal(zero, np.rint(zero)) and (np.abs(zero) < _FAR).all()):
+    if not all(zero.is_integer() and abs(zero) < _FAR for zero in zeros):
         return None
     if counts.dtype == np.int16:
-        return np.zeros(len(counts), np.int64)
+        return [0] * len(counts)
     ends = np.iinfo(counts.dtype)
     present: NDArray[np.bool_] | bool = True if missing is None else ~missing
     low = counts.min(axis=1, where=present, initial=ends.max).tolist()
@@ -315,7 +315,7 @@ def _shift(
     ]
     if any(b - a > 65535 for a, b in zip(low, high, strict=True)) or max(map(abs, shift)) >= _FAR:
         return None
-    return np.array(shift, np.int64)
+    return shift
 
 
 def leads_of(names: Sequence[str], mapped: Mapping[str, str], *, name: str) -> tuple[str, ...]:

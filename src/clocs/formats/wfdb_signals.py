@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -63,7 +63,9 @@ def samples_in(form: str, size: int) -> int:
     return groups * (len(sizes) - 1) + max(i for i, held in enumerate(sizes) if held <= rest)
 
 
-def decode(form: str, piece: Callable[[int, int], bytes], start: int, count: int) -> Integers:
+def decode(
+    form: str, piece: Callable[[int, int], bytes | memoryview], start: int, count: int
+) -> Integers:
     """`count` samples of a signal file from sample `start` on, of all its signals in turn.
 
     Args:
@@ -78,12 +80,12 @@ def decode(form: str, piece: Callable[[int, int], bytes], start: int, count: int
     groups = -(-(start + count) // per_group) - first
     data = piece(first * sizes[-1], groups * sizes[-1])
     if len(data) < groups * sizes[-1]:
-        data = data.ljust(groups * sizes[-1], b"\0")  # the file ends within a group
+        data = bytes(data).ljust(groups * sizes[-1], b"\0")  # the file ends within a group
     skipped = start - first * per_group
     return _decoded(form, data)[skipped : skipped + count]
 
 
-def _decoded(form: str, data: bytes) -> Integers:
+def _decoded(form: str, data: bytes | memoryview) -> Integers:
     """All samples; of format 8 still differences."""
     if form in _KINDS:
         values = np.frombuffer(data, _KINDS[form])
@@ -152,9 +154,10 @@ def _read_flac(
     if held != channels or bits not in allowed:
         wanted = " or ".join(map(str, allowed))
         raise _bad_flac(path, f"holds {held} channels of {bits} bits, not {channels} of {wanted}")
-    check_size(2 * count * channels, packed=source.size(name), name=path)
-    pieces = PieceReader(lambda at, size: source.piece(name, at, size), source.size(name))
-    file = io.BytesIO(data) if whole else io.BufferedReader(pieces, 1 << 16)
+    size = len(data) or source.size(name)
+    check_size(2 * count * channels, packed=size, name=path)
+    pieces = None if whole else PieceReader(partial(source.piece, name), size)
+    file = io.BytesIO(data) if pieces is None else io.BufferedReader(pieces, 1 << 16)
     parts: list[NDArray[Any]] = []
     try:
         with (_one_way() if whole else soundfile.SoundFile)(file) as stream:
@@ -172,8 +175,9 @@ def _read_flac(
                 if not len(part):
                     break
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        raise pieces.error or _bad_flac(path, f"is damaged ({error})") from None
-    if pieces.error is not None:
+        failed = None if pieces is None else pieces.error
+        raise failed or _bad_flac(path, f"is damaged ({error})") from None
+    if pieces is not None and pieces.error is not None:
         raise pieces.error
     decoded = parts[0] if len(parts) == 1 else np.concatenate(parts)
     # Samples of 8 and 24 bits come shifted to the upper bits.
@@ -315,7 +319,9 @@ def record_rows(
         UnusableError: truncated, unreadable, nan or beyond the limits.
     """
     if header.signals:
-        return _signal_rows(source, path, header, kept, first=first, count=count)
+        whole = not first and count == header.samples and len(kept) == len(header.signals)
+        plain = _plain_rows(source, path, header) if whole else None
+        return plain or _signal_rows(source, path, header, kept, first=first, count=count)
     per_frame = every[kept[0]].samples_per_frame
     shape = (len(kept), count * per_frame)
     names = _distinct_names(every)
@@ -411,28 +417,27 @@ def _signal_rows(
     """Some signals of a header without segments; see `record_rows`."""
     signals = [header.signals[number] for number in kept]
     per_frame = signals[0].samples_per_frame
-    names = dict.fromkeys(signal.file for signal in signals if signal.file != NO_FILE)
+    names = {signal.file for signal in signals} - {NO_FILE}
     if not names:
         raise UnusableError("nan", f"{path} has no samples of {signals[0].name}")
-    for signal in signals:
+    moved = [one for one in signals if one.skew or one.file == NO_FILE]
+    for signal in moved:
         if signal.skew > _MAX_SKEW:
             detail = f"{path} shifts {signal.name} by {signal.skew:,} samples"
             raise UnusableError("unreadable", detail)
-    if any(signal.file == NO_FILE for signal in signals):
+    if moved:
         size = _size_of_signals(source, path, header)
         check_size(2 * count * per_frame * len(kept), packed=size, name=path)
-    files = {name: _file(source, path, header, name) for name in names}
-    frames = {
-        name: _frames(source, file, header, path, first, count) for name, file in files.items()
-    }
-    kind = np.result_type(*frames.values())
-    counts = np.zeros((len(kept), count * per_frame), kind)
+    files: dict[str, _File] = {}
+    frames: dict[str, Integers] = {}
+    lacking: dict[str, bool] = {}
+    for name in names:
+        file = files[name] = _file(source, path, header, name)
+        held = frames[name] = _frames(source, file, header, path, first, count)
+        lacking[name] = file.form in MISSING and held.min() == MISSING[file.form]
     missing: NDArray[np.bool_] | None = None
-    lacking = {
-        name: files[name].form in MISSING and held.min() == MISSING[files[name].form]
-        for name, held in frames.items()
-    }
-    if any(lacking.values()) or any(s.skew or s.file == NO_FILE for s in signals):
+    counts = np.zeros((len(kept), count * per_frame), np.result_type(*frames.values()))
+    if moved or any(lacking.values()):
         missing = np.zeros(counts.shape, np.bool_)
     for i, (number, signal) in enumerate(zip(kept, signals, strict=True)):
         if signal.file == NO_FILE:
@@ -441,14 +446,44 @@ def _signal_rows(
         file, held = files[signal.file], frames[signal.file]
         column = file.columns[number]
         part = held[signal.skew : signal.skew + count, column : column + per_frame]
-        row = part[:, 0] if per_frame == 1 else part.reshape(-1)
+        row = part.reshape(-1)
         counts[i, : len(row)] = row
         if missing is not None:
             missing[i, len(row) :] = True  # shifted beyond the end of the file
             if lacking[signal.file]:
                 missing[i, : len(row)] = row == MISSING[file.form]
+    return Rows(counts, missing, *_scales(signals))
+
+
+def _scales(signals: Sequence[Signal]) -> tuple[list[float], list[int]]:
     per_mv = [one.gain * UNITS_PER_MV.get(one.unit.lower(), 1.0) for one in signals]
-    return Rows(counts, missing, per_mv, [one.baseline for one in signals])
+    return per_mv, [one.baseline for one in signals]
+
+
+def _plain_rows(source: Source, path: str, header: Header) -> Rows | None:
+    """All of one file of format 16 or 516, as nearly all published records are; else None."""
+    first, samples = header.signals[0], header.samples or 0
+    plain = (first.file, first.format, 0, first.offset, 1)  # without skew, one per frame
+    if first.file == NO_FILE or not samples or any(one[:5] != plain for one in header.signals):
+        return None
+    file, width = _beside(path, first.file, source), len(header.signals)
+    if first.format == "16":
+        data = source.read(file)
+        held = max(len(data) - first.offset, 0) // (2 * width)
+        if held < samples:
+            raise UnusableError("truncated", f"{path} has {held} of {samples} samples")
+        flat = np.frombuffer(data, "<i2", count=samples * width, offset=first.offset)
+        frames = flat.reshape(samples, width)
+    elif first.format == "516" and not first.offset:
+        kept = {"channels": width, "start": 0, "count": samples, "whole": True}
+        frames = _read_flac(source, file, **kept, allowed=FLAC_BITS["516"], path=path)
+        if len(frames) < samples:
+            raise UnusableError("truncated", f"{path} has {len(frames)} of {samples} samples")
+    else:
+        return None
+    lacking = frames.min() == MISSING["16"]
+    missing = np.equal(frames.T, MISSING["16"]) if lacking else None
+    return Rows(np.ascontiguousarray(frames.T), missing, *_scales(header.signals))
 
 
 def _frames(
@@ -486,9 +521,9 @@ def _frames(
     summed = file.form == "8"  # differences, which are added up from the start on
     start = 0 if summed else first
     # Whole, so that its size and, in a zip, its checksum are compared.
-    data = source.read(file.name) if not first and count == whole else None
+    data = memoryview(source.read(file.name)) if not first and count == whole else None
 
-    def piece(at: int, size: int) -> bytes:
+    def piece(at: int, size: int) -> bytes | memoryview:
         at += file.offset
         return source.piece(file.name, at, size) if data is None else data[at : at + size]
 
