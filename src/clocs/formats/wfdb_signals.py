@@ -417,7 +417,7 @@ def _signal_rows(
     """Some signals of a header without segments; see `record_rows`."""
     signals = [header.signals[number] for number in kept]
     per_frame = signals[0].samples_per_frame
-    names = {signal.file for signal in signals} - {NO_FILE}
+    names = dict.fromkeys(one.file for one in signals if one.file != NO_FILE)
     if not names:
         raise UnusableError("nan", f"{path} has no samples of {signals[0].name}")
     moved = [one for one in signals if one.skew or one.file == NO_FILE]
