@@ -252,8 +252,8 @@ def assembled(
     if facts["members"] == "best":
         auc = [-1.0 if np.isnan(one) else one for one in scored.auc_validation]
         kept = [int(np.argmax(auc))]
-    more = {k: scored.settings[k] for k in ("best_epoch", "status", "l2") if k in scored.settings}
-    more |= {"auc_validation": scored.auc_validation}
+    more: dict[str, Any] = {"auc_validation": scored.auc_validation}
+    more |= {k: scored.settings[k] for k in ("best_epoch", "status", "l2") if k in scored.settings}
     whole = facts["head"] == "whole"
     made = [_member(encoders[m], result.classifiers[m], frames, whole=whole) for m in kept]
     published = PUBLICATIONS.get(frames.dataset)

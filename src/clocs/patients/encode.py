@@ -91,8 +91,8 @@ class InputSpec:
             present: (frames, leads) which have a signal.
         """
         if not self.known:
-            there = values[present]
-            return Windows(there[:, None], np.ones((len(there), 1), np.bool_))
+            seen = values[present]
+            return Windows(seen[:, None], np.ones((len(seen), 1), np.bool_))
         places = [self.known.index(lead) for lead in leads]
         made = np.zeros((len(values), len(self.known), values.shape[-1]), np.int16)
         there = np.zeros(made.shape[:2], np.bool_)
