@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,3 +49,9 @@ def test_parts_together_are_the_whole(small_frames: Frames) -> None:
 def test_an_instance_of_a_frame_needs_all_leads(small_frames: Frames) -> None:
     with pytest.raises(SettingError):
         instances(small_frames, of="frame", views=segments(2))
+
+
+def test_segments_with_one_left_out_between_them_are_no_pair(small_frames: Frames) -> None:
+    apart = replace(small_frames, segment=small_frames.segment * 2)
+    assert len(instances(small_frames, of="lead", views=segments(2))) > 0
+    assert len(instances(apart, of="lead", views=segments(2))) == 0
