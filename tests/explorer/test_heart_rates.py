@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
 import unhurried
@@ -20,10 +21,16 @@ from clocs.explorer import heart_rates as rates_module
 from clocs.explorer.heart_rates import HeartRates, measure_rates, rates_folder, read_rates
 from clocs.explorer.session import Session
 from clocs.files import locked
-from clocs.patients.beats import heart_rate, heart_rates
+from clocs.patients.beats import heart_rate
 from clocs.recording import Recording
 from clocs.web.packing import unpack
 from explorer.conftest import serving
+
+
+def heart_rates(store: Store) -> NDArray[np.float32]:
+    """One after the other, NaN where there is none."""
+    found = [heart_rate(store.recording(row)) for row in range(len(store))]
+    return np.array([np.nan if one is None else one for one in found], np.float32)
 
 
 class StopError(Exception):
