@@ -88,7 +88,7 @@ def decode(
 def _decoded(form: str, data: bytes | memoryview) -> Integers:
     """All samples; of format 8 still differences."""
     if form in _KINDS:
-        values = np.frombuffer(data, _KINDS[form])
+        values: NDArray[Any] = np.frombuffer(data, _KINDS[form])
         if form in _ZEROS:
             values = values.astype(np.int32) - _ZEROS[form]
         return values.astype(np.int32 if form == "32" else np.int16, copy=False)
@@ -152,8 +152,8 @@ def _read_flac(
     data = source.read(name) if whole else b""
     held, bits, _ = _flac_facts(data or source.head(name, _FLAC_HEAD), path)
     if held != channels or bits not in allowed:
-        wanted = " or ".join(map(str, allowed))
-        raise _bad_flac(path, f"holds {held} channels of {bits} bits, not {channels} of {wanted}")
+        other = f"{channels} of {' or '.join(map(str, allowed))}"
+        raise _bad_flac(path, f"holds {held} channels of {bits} bits, not {other}")
     size = len(data) or source.size(name)
     check_size(2 * count * channels, packed=size, name=path)
     pieces = None if whole else PieceReader(partial(source.piece, name), size)
@@ -473,10 +473,18 @@ def _plain_rows(source: Source, path: str, header: Header) -> Rows | None:
         if held < samples:
             raise UnusableError("truncated", f"{path} has {held} of {samples} samples")
         flat = np.frombuffer(data, "<i2", count=samples * width, offset=first.offset)
-        frames = flat.reshape(samples, width)
+        frames: NDArray[Any] = flat.reshape(samples, width)
     elif first.format == "516" and not first.offset:
-        kept = {"channels": width, "start": 0, "count": samples, "whole": True}
-        frames = _read_flac(source, file, **kept, allowed=FLAC_BITS["516"], path=path)
+        frames = _read_flac(
+            source,
+            file,
+            channels=width,
+            start=0,
+            count=samples,
+            whole=True,
+            allowed=FLAC_BITS["516"],
+            path=path,
+        )
         if len(frames) < samples:
             raise UnusableError("truncated", f"{path} has {len(frames)} of {samples} samples")
     else:
