@@ -168,7 +168,7 @@ def _add_computations(app: FastAPI, service: Service) -> None:
         status = 422 if unusable and not posted.several else 200
         return Response(msgspec.json.encode(made), status, media_type="application/json")
 
-    described = {
+    described: dict[str, Any] = {
         "response_class": Response,
         "openapi_extra": {"requestBody": _request_body(service.limits.recordings)},
     }
@@ -189,7 +189,8 @@ def _add_computations(app: FastAPI, service: Service) -> None:
         request: Request, array: Array, k: K = 10, level: SearchLevel = "patient"
     ) -> Response:
         """The patients or recordings of the index that are nearest to an ECG."""
-        task = Task(request.url.path[1:], k=k, level=level)
+        older = request.url.path == "/neighbours"
+        task = Task("neighbours" if older else "neighbors", k=k, level=level)
         return await answer(request, task, array)
 
 
