@@ -570,12 +570,7 @@ def test_a_downloaded_dataset_can_be_prepared(web: Web, tmp_path: Path) -> None:
     web.files[name] = zipped(tmp_path / "made").read_bytes()
     shutil.rmtree(tmp_path / "made")
     target = tmp_path / "data"
-    done = CliRunner().invoke(
-        root_command(), ["data", "download", "ptbxl", "--url", web.url, "--out", str(target)]
-    )
-    assert "1 files are in" in done.output
-    assert "License: CC BY 4.0." in done.output
-    assert f"Next: clocs prepare ptbxl {target}" in done.output
+    assert download("ptbxl", out=target, url=web.url).files == 1
     store = clocs.prepare("ptbxl", target, out=tmp_path / "store")
     assert store.table["labels"].to_list() == [["NORM"]]
 
