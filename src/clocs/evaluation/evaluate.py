@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -25,17 +25,18 @@ from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, distinct
 from clocs.evaluation.scores import AnyCondition, clipped_interval
 from clocs.frames.frames import Frames
-from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.splits import PARTS, Split, split_of
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, with_derived
-from clocs.store.store import Store, as_store
 from clocs.training import Settings, leak_guard, settings_in, takes_settings
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.embed import StoreVectors, expect_mv
 from clocs.training.loop import Epoch
 from clocs.training.ranks import pick_device
+
+if TYPE_CHECKING:
+    from clocs.store.store import Store
 
 
 @takes_settings
@@ -155,6 +156,8 @@ def evaluate_many(
             "`folds` tests on everybody in turn; leave out `split`, `test_folds` and "
             "`validation_folds`"
         )
+    from clocs.store.store import as_store
+
     opened = as_store(store)
     frames = frames_for(groups, opened, leads=leads, split=by, split_seed=split_seed)
     cache = StoreVectors.of_frames(opened, frames)
@@ -182,6 +185,8 @@ def frames_for(
     """The frames of a store as these encoders see them; `leads` as for `evaluate`."""
     spec = _frame_of_encoders(groups, store)
     leads = _leads_of_encoders(groups, store) if leads is None else leads
+    from clocs.frames.make import make_frames  # needs polars, which scoring frames does not
+
     return make_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
 
 
@@ -265,6 +270,8 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
 
 def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
     """Those of an encoder of many leads that the store has; it does without the others."""
+    from clocs.frames.make import leads_of_those
+
     found = tuple(leads_of_those(store, leads))
     if not found:
         raise SettingError(
@@ -328,6 +335,8 @@ def validation_auc(
     """
     checkpoints = as_checkpoints(checkpoint)
     by = split_of(split, test_folds, validation_folds)
+    from clocs.store.store import as_store
+
     frames = frames_for([checkpoints], as_store(store), split=by, split_seed=split_seed)
     return score_frames(checkpoints, frames, device=pick_device(device))
 
