@@ -1,4 +1,4 @@
-"""The order of the rooms, and what keeps it: no import points upwards, none runs in a circle."""
+"""The order of the packages, and what keeps it: no import points upwards, none runs in a circle."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-def room(module: str) -> str:
-    """The room of a module, by its full name."""
+def package(module: str) -> str:
+    """The package of a module, by its full name."""
     first = module.split(".")[1] if "." in module else ""
     if first in ("", "__main__"):
         return first or "clocs"
     return first if (SRC / "clocs" / first).is_dir() else "root"
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    assert {room(module) for module in imports()} == set(ORDER)
+def test_every_package_has_its_place_in_the_order() -> None:
+    assert {package(module) for module in imports()} == set(ORDER)
 
 
 def test_no_import_points_upwards() -> None:
@@ -56,7 +56,7 @@ def test_no_import_points_upwards() -> None:
         f"{module} -> {other}"
         for module, others in imports().items()
         for other in others
-        if height[room(other)] > height[room(module)]
+        if height[package(other)] > height[package(module)]
     ]
     assert not upwards
 
@@ -71,3 +71,13 @@ def test_few_modules_lie_loose_and_no_file_is_long() -> None:
     kinds = (".py", ".c", ".h", ".js", ".css")
     sources = [path for path in SRC.rglob("*.*") if path.suffix in kinds]
     assert not [path for path in sources if path.read_text("utf-8").count("\n") > MAX_LINES]
+
+
+def test_no_class_name_exists_twice() -> None:
+    """A private class may have the name of one elsewhere."""
+    found: dict[str, list[str]] = {}
+    for path in SRC.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(path.name)
+    assert not {name: files for name, files in found.items() if len(files) > 1}
