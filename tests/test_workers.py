@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -29,6 +30,16 @@ class OddError(Exception):
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
+
+
+@dataclass
+class Call:
+    """Unpickled, it makes a folder."""
+
+    folder: Path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
 
 
 @dataclass
@@ -59,6 +70,10 @@ class Act:
                 raise ZeroDivisionError("a defect")
             case "odd defect":
                 raise OddError(1, 2)
+            case "call":
+                return Call(self.log.with_name("called"))
+            case "secret":
+                return os.environ.get("CLOCS_TOKEN")
         return np.full(1000, sum(item.encode()), np.int16)
 
 
@@ -110,6 +125,20 @@ def test_an_error_of_the_package_and_a_defect_both_reach_the_caller(act: Act) ->
     with pytest.raises(RuntimeError, match="OddError: 1 and 2") as odd:
         list(batches(act, [["odd defect"]]))
     assert "test_workers.py" in odd.value.__notes__[0]
+
+
+def test_a_reader_of_strangers_files_knows_no_secret_and_calls_nothing_here(
+    act: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOCS_TOKEN", "secret")
+    workers = LimitedWorkers(act, lambda item, why: why, 1, LIMITS, strangers=True)
+    with closing(workers):
+        workers.submit(["secret"])
+        assert workers.take() == [None]
+        workers.submit(["call"])
+        with pytest.raises(EndedError):
+            workers.take()
+    assert not act.log.with_name("called").exists()
 
 
 def test_a_process_killed_from_outside_is_replaced_once(act: Act) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import mmap
 import os
 import pickle
@@ -39,6 +40,7 @@ SLOT_BYTES = 4 << 20
 _NO_MEMORY = 3  # exit status
 # More threads would only take address space: each has its own pool of memory.
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_BARE = ("PATH", "SYSTEMROOT", "TMPDIR")
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # mallopt's options, of malloc.h
 _CRASHES = {getattr(signal, name, 0) for name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL")}
@@ -67,6 +69,7 @@ class LimitedWorkers(Generic[T, R]):
         limits: ReadingLimits,
         *,
         fork: bool = False,
+        strangers: bool = False,
     ) -> None:
         """Start the processes.
 
@@ -77,6 +80,8 @@ class LimitedWorkers(Generic[T, R]):
             processes: How many.
             limits: Of each process.
             fork: Fork this process, which is faster and safe only where it has no threads.
+            strangers: The items are strangers' files. The processes get no environment, which may
+                hold secrets, and from their answers only values are made, nothing is called.
 
         Raises:
             UnsendableError: Processes started afresh do not know `act`.
@@ -87,14 +92,14 @@ class LimitedWorkers(Generic[T, R]):
         limits = replace(limits, scratch=self._scratch.name)
         self._act, self._refuse, self._limits = act, refuse, limits
         self._submitted = self._taken = 0
-        self._closed = False
+        self._closed, self._strangers = False, strangers
         self._processes: list[_Process] = []
         self._flying: list[deque[_Batch]] = [deque() for _ in range(processes)]
         start = b"" if fork else self._pickled()
         if fork:
             keep_memory()
         for _ in range(processes):
-            made = _Forked(act, limits, self._processes) if fork else _Spawned(start)
+            made = _Forked(act, limits, self._processes) if fork else _Spawned(start, strangers)
             self._processes.append(made)
         try:
             for process in self._processes:
@@ -179,7 +184,7 @@ class LimitedWorkers(Generic[T, R]):
         process = self._processes[number]
         status = process.end(kill=False)
         try:
-            self._processes[number] = _Spawned(self._pickled())
+            self._processes[number] = _Spawned(self._pickled(), self._strangers)
             self._processes[number].wait_until_ready()
         except UnsendableError:
             raise EndedError from None
@@ -222,7 +227,8 @@ class _Process:
             send(self.requests, batch, None)
 
     def receive(self, slot: int) -> Any:
-        return receive(self.answers, self.slots[slot] if self.slots else None)
+        shared = self.slots[slot] if self.slots else None
+        return receive(self.answers, shared, pickle.Unpickler)
 
     def end(self, *, kill: bool) -> int:
         """Close the pipes and wait for the end, or bring it about; the status as of Popen."""
@@ -276,7 +282,8 @@ class _Forked(_Process):
 
 
 class _Spawned(_Process):
-    def __init__(self, start: bytes) -> None:
+    def __init__(self, start: bytes, strangers: bool) -> None:
+        self._how = _Values if strangers else pickle.Unpickler
         shared: tuple[int, ...] = ()
         if sys.platform == "linux":
             shared = (os.memfd_create("clocs"),)
@@ -289,6 +296,7 @@ class _Spawned(_Process):
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # warnings about strangers' files
             pass_fds=shared,
+            bare=strangers,
         )
         for handle in shared:
             os.close(handle)
@@ -300,12 +308,13 @@ class _Spawned(_Process):
 
     def wait_until_ready(self) -> None:
         try:
-            receive(self.answers, None)
+            receive(self.answers, None, self._how)
         except _PIPE_ERRORS:
             raise UnsendableError from None
 
     def receive(self, slot: int) -> Any:
-        return receive(self.answers, self.slots[slot] if self.slots else None, keep=True)
+        shared = self.slots[slot] if self.slots else None
+        return receive(self.answers, shared, self._how, keep=True)
 
     def kill(self) -> None:
         self._child.kill()
@@ -332,7 +341,7 @@ def _work(
         """Take requests even while an answer waits to be read, or both sides might wait."""
         try:
             while True:
-                waiting.put(receive(requests, None))
+                waiting.put(receive(requests, None, pickle.Unpickler))
         finally:
             os._exit(0)  # the parent is gone, perhaps while a file is being read
 
@@ -370,7 +379,22 @@ def _results(
     return results
 
 
-# Messages: both ends are this program; nothing that comes from elsewhere is unpickled.
+# Messages: both ends are this program, but one of them may have read a stranger's file.
+
+
+class _Values(pickle.Unpickler):
+    """Unpickles instances of plain types, of NumPy's and of this package's; all else is refused."""
+
+    PLAIN = ("builtins", "collections", "datetime", "decimal", "fractions", "pathlib", "uuid")
+    ARRAYS = ("_frombuffer", "_reconstruct", "scalar")
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        package = module.partition(".")[0]
+        known = isinstance(found, type) and (package in ("clocs", "numpy") or module in self.PLAIN)
+        if not known and not (package == "numpy" and name in self.ARRAYS):
+            raise pickle.UnpicklingError(f"an answer may not hold {module}.{name}")
+        return found
 
 
 def shared_slots(handle: int) -> list[memoryview]:
@@ -400,9 +424,11 @@ def send(file: BinaryIO, value: object, slot: memoryview | None) -> None:
     file.flush()
 
 
-def receive(file: BinaryIO, slot: memoryview | None, *, keep: bool = False) -> Any:
+def receive(
+    file: BinaryIO, slot: memoryview | None, how: type[pickle.Unpickler], *, keep: bool = False
+) -> Any:
     """What was sent; with `keep`, its arrays are copied out of the slot."""
-    data, places = pickle.load(file)  # noqa: S301 (both ends are this program)
+    data, places = how(file).load()
     buffers: list[memoryview | bytearray] = []
     for start, size in places:
         if start >= 0 and slot is not None:
@@ -416,16 +442,19 @@ def receive(file: BinaryIO, slot: memoryview | None, *, keep: bool = False) -> A
             if not got:
                 raise EOFError
             at += got
-    return pickle.loads(data, buffers=buffers)  # noqa: S301
+    return how(io.BytesIO(data), buffers=buffers).load()
 
 
-def start_python(module: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+def start_python(
+    module: str, *arguments: str, bare: bool = False, **options: Any
+) -> subprocess.Popen[bytes]:
     """A process that runs a module, with one thread; it imports nothing from the current folder."""
     paths = os.pathsep.join(path for path in sys.path if path)
+    given = {name: os.environ[name] for name in os.environ if not bare or name in _BARE}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, *arguments],
         stdout=subprocess.PIPE,
-        env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": paths},
+        env={**given, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": paths},
         **options,
     )
 

@@ -16,7 +16,7 @@ import unhurried
 from clocs import Store
 from clocs.errors import CheckpointError
 from clocs.explorer.open import open_session
-from clocs.explorer.predictions import SavedClassifiers, Source
+from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.explorer.session import Session
 from clocs.models.classifier import Classifier
 from clocs.training.checkpoint import load_checkpoint
@@ -87,7 +87,7 @@ def test_an_abstention_is_shown_with_its_reason_and_without_a_predicted_label(
 ) -> None:
     strict = replace(classifier, card=replace(classifier.card, limits={"quality": 1.1}))
     recording = session.recording(session.codes[4], 0)
-    (one,) = SavedClassifiers.load([strict]).predict(Source(recording))
+    (one,) = SavedClassifiers.load([strict]).predict(ShownRecording(recording))
     assert "too noisy" in one["abstained"] and len(one["classes"]) == 3
     assert not any(c["predicted"] for c in one["classes"])
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from accessibility import violations
 from clocs import Store
-from clocs.explorer.predictions import SavedClassifiers, Source, part_seen, seen_sentence
+from clocs.explorer.predictions import SavedClassifiers, ShownRecording, part_seen, seen_sentence
 from clocs.explorer.session import Session
 from clocs.frames.make import make_frames
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
@@ -40,12 +40,12 @@ def test_training_and_validation_patients_are_known_and_test_patients_are_not(
         expected = rows["split"][row]
         found = part_seen([trained], session.source(code, 0))
         assert found == (None if expected == "test" else expected)
-        upload = Source(session.recording(code, 0))  # known by its samples alone
+        upload = ShownRecording(session.recording(code, 0))  # known by its samples alone
         assert part_seen([trained], upload) == (None if expected == "test" else "copy")
     assert set(rows["split"]) == {"train", "validation", "test"}
     other = session.recording(session.codes[0], 0)
     flipped = replace(other, digital=np.ascontiguousarray(other.digital[:, ::-1]))
-    assert part_seen([trained], Source(flipped, "another", "P00001")) is None
+    assert part_seen([trained], ShownRecording(flipped, "another", "P00001")) is None
 
 
 def test_the_part_is_named_only_where_ids_are_shown() -> None:

@@ -14,7 +14,7 @@ from clocs.experiments.grid import CHAINS
 from clocs.frames.views import Views, perturbed, segments, transformed
 from clocs.kernels import keyed_random
 from clocs.pretraining import batches
-from clocs.pretraining.batches import BatchMaker, Part
+from clocs.pretraining.batches import BatchMaker, DeviceInstances
 from clocs.pretraining.methods.baselines import TASKS
 from clocs.pretraining.perturbations import PERTURBATIONS, Perturbation, parse
 from clocs.training.signals import Signals, StreamedSignals
@@ -59,7 +59,7 @@ def made(
     # with random crops, all windows of an instance may begin anywhere in its samples
     room = torch.full((instances,), (windows - 1) * samples) if views.random_crops else None
     starts = starts[:, :1].expand(-1, windows) if views.random_crops else starts
-    part = Part(
+    part = DeviceInstances(
         windows=starts.to(device),
         scale=torch.linspace(0.001, 0.005, instances * windows, device=device).view(-1, windows),
         patients=none, targets=none[:, None],

@@ -26,7 +26,7 @@ from clocs import Checkpoint, Recording
 from clocs.cli.main import root_command
 from clocs.errors import CheckpointError, SettingError
 from clocs.service.bodies import Limits, example_body
-from clocs.service.service import Result, Service, Task, open_models
+from clocs.service.service import Result, Service, Computation, open_models
 from service.conftest import serving, wait_for
 
 ECG = example_body()
@@ -192,7 +192,7 @@ def test_a_full_queue_answers_429_and_recovers(files: list[str]) -> None:
     hold, entered = threading.Event(), threading.Event()
 
     class Held(Service):
-        def compute(self, task: Task, recordings: list[Recording]) -> list[Result]:
+        def compute(self, task: Computation, recordings: list[Recording]) -> list[Result]:
             if self.state == "ready":
                 entered.set()
                 assert hold.wait(600)

@@ -32,7 +32,7 @@ _SAID = {
 }
 
 
-class Source(NamedTuple):
+class ShownRecording(NamedTuple):
     """Whose recording it is; an upload is nobody's, and known by its samples alone."""
 
     recording: Recording
@@ -40,7 +40,7 @@ class Source(NamedTuple):
     patient: str = ""
 
 
-def part_seen(encoders: Iterable[Checkpoint], source: Source) -> str | None:
+def part_seen(encoders: Iterable[Checkpoint], source: ShownRecording) -> str | None:
     """The part that the patient was in when these were trained; None where they never saw them."""
     from clocs.training.leak_guard import seen_by
 
@@ -97,7 +97,7 @@ class SavedClassifiers:
         """Of the classifiers."""
         return [one.card.name for one in self._explainers]
 
-    def predict(self, source: Source, *, show_ids: bool = False) -> list[dict[str, Any]]:
+    def predict(self, source: ShownRecording, *, show_ids: bool = False) -> list[dict[str, Any]]:
         """What each of them predicts, or why it does not; classes by descending probability.
 
         With a notice where it has seen the patient in training.

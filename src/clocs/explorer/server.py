@@ -19,7 +19,7 @@ from clocs.errors import SettingError
 from clocs.explorer import groups
 from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
-from clocs.explorer.predictions import Source
+from clocs.explorer.predictions import ShownRecording
 from clocs.explorer.quality import Quality
 from clocs.explorer.session import (
     LONGEST,
@@ -115,11 +115,11 @@ def make_api(session: Session) -> FastAPI:
     shield.add_problems(app, not_found=missing, conflict=groups.NameTakenError)
     uploads = Uploads(session)
 
-    def of_patient(code: Code, number: Number) -> Source:
+    def of_patient(code: Code, number: Number) -> ShownRecording:
         return session.source(code, number)
 
-    def of_upload(code: UploadCode) -> Source:
-        return Source(uploads.recording(code))
+    def of_upload(code: UploadCode) -> ShownRecording:
+        return ShownRecording(uploads.recording(code))
 
     _add_pages(app, session)
     _add_session(app, session)
@@ -205,30 +205,32 @@ def _add_patients(app: FastAPI, session: Session) -> None:
 
 
 def _add_recordings(
-    app: FastAPI, session: Session, prefix: str, find: Callable[..., Source]
+    app: FastAPI, session: Session, prefix: str, find: Callable[..., ShownRecording]
 ) -> None:
     """What is shown of one recording: of a patient's, or of an upload."""
     found: Any = Depends(find)
 
     @app.get(f"{prefix}/signal", **_BINARY)
     def signal(
-        source: Source = found, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
+        source: ShownRecording = found, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
     ) -> Response:
         """Samples of a recording, packed: int16 with gain and baseline."""
         return _binary(packed_signal(source.recording, start, seconds, lead))
 
     @app.get(f"{prefix}/beats", **_BINARY)
-    def beats(source: Source = found) -> Response:
+    def beats(source: ShownRecording = found) -> Response:
         """Heart rate, R peaks and the average beat of a recording, packed."""
         return _binary(packed_beats(source.recording))
 
     @app.get(f"{prefix}/predictions")
-    def predictions(source: Source = found) -> list[dict[str, Any]]:
+    def predictions(source: ShownRecording = found) -> list[dict[str, Any]]:
         """What the saved classifiers predict for a recording."""
         return session.predictor().predict(source, show_ids=session.show_ids)
 
     @app.get(f"{prefix}/explanation", **_BINARY)
-    def explanation(source: Source = found, model: Model = 0, label: Explained = None) -> Response:
+    def explanation(
+        source: ShownRecording = found, model: Model = 0, label: Explained = None
+    ) -> Response:
         """How much each moment of each lead speaks for a label, packed."""
         return _binary(session.predictor().explain(model, source.recording, label))
 

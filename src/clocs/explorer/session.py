@@ -31,7 +31,7 @@ from clocs.explorer.patient_map import (
     pca,
     whole_rates,
 )
-from clocs.explorer.predictions import SavedClassifiers, Source
+from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.beats import average_beat, heart_rate
@@ -265,10 +265,10 @@ class Session:
             ) from None
         return replace(recording, id=f"{number + 1} of {self.name(row)}")
 
-    def source(self, code: str, number: int) -> Source:
+    def source(self, code: str, number: int) -> ShownRecording:
         """The same with whose it is, which is for no visitor."""
         dataset, patient = self._ids.row(self.row(code))
-        return Source(self.recording(code, number), dataset, patient)
+        return ShownRecording(self.recording(code, number), dataset, patient)
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""

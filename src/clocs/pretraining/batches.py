@@ -24,7 +24,7 @@ MAX_PIECES = 64  # the kernel goes through a view once for each of them
 
 
 @dataclass(frozen=True)
-class Part:
+class DeviceInstances:
     """Instances of the training or validation part."""
 
     windows: Tensor  # (instances, windows), or (instances, windows, leads) of many leads at once
@@ -35,7 +35,7 @@ class Part:
     on_host: tuple[Tensor, Tensor | None]  # copies of `windows` and `room`
 
     @classmethod
-    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> Part:
+    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> DeviceInstances:
         shape = (len(rows), -1, rows.leads_at_once) if rows.leads_at_once else (len(rows), -1)
         arrays: list[Any] = [
             rows.windows.reshape(shape),
@@ -74,7 +74,7 @@ class Batch:
     """All views of a batch, and what is known of its instances, looked up where it is used."""
 
     x: Tensor  # (members, views·batch, samples), or (members, views·batch, leads, samples)
-    part: Part
+    part: DeviceInstances
     rows: Tensor  # (members, batch) of the part
     multilabel: bool
     views: int  # of each instance
@@ -134,7 +134,7 @@ class BatchMaker:
             numbers = [[self._programs.index(one) for one in programs if one is not None]]
             self._table = torch.tensor(numbers, dtype=torch.int32, device=signals.flat.device)
 
-    def batch(self, part: Part, rows: Tensor, keys: Tensor) -> Batch:
+    def batch(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Batch:
         """rows: (members, batch) -> their views: every copy of every window."""
         make = self._leads_at_once if part.windows.ndim == 3 else self._one_lead
         if rows.numel():
@@ -144,7 +144,7 @@ class BatchMaker:
             x = rows.new_empty(shape, dtype=self.signals.dtype)
         return Batch(x, part, rows, self.multilabel, len(self.chains) * part.windows.shape[1])
 
-    def _one_lead(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
+    def _one_lead(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, samples)."""
         signals, starts, located = self.signals, part.windows, False
         if signals.streamed or self._table is None or part.room is not None:
@@ -165,7 +165,7 @@ class BatchMaker:
         return torch.cat(copies, dim=1).to(signals.dtype)
 
     def _fused(
-        self, part: Part, rows: Tensor, keys: Tensor, starts: Tensor, *, located: bool
+        self, part: DeviceInstances, rows: Tensor, keys: Tensor, starts: Tensor, *, located: bool
     ) -> Tensor:
         from clocs.kernels.windows_triton import perturbed_windows
 
@@ -180,7 +180,7 @@ class BatchMaker:
         )  # fmt: skip
         return x
 
-    def _leads_at_once(self, part: Part, rows: Tensor, keys: Tensor) -> Tensor:
+    def _leads_at_once(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, leads, samples).
 
         Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its

@@ -26,7 +26,7 @@ from clocs.frames.signals import memory_for_signals
 from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
 from clocs.kernels import keyed_random
-from clocs.pretraining.batches import BatchMaker, Part
+from clocs.pretraining.batches import BatchMaker, DeviceInstances
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import (
     BatchNorm,
@@ -530,7 +530,7 @@ def _fitted_batch_norm(
     rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.multilead)
     in_mv = plan.normalization == "none"
     batches = BatchMaker(Signals.of(frames, device), views, multilabel=False, in_mv=in_mv)
-    part, size = Part.of(frames, rows, device), min(plan.settings.batch_size, len(rows))
+    part, size = DeviceInstances.of(frames, rows, device), min(plan.settings.batch_size, len(rows))
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
     order = keyed_random.permutation(order_keys, len(rows))

@@ -25,7 +25,7 @@ from clocs.frames.views import Instances, instances
 from clocs.kernels import keyed_random
 from clocs.kernels.collectives import Share, sharing
 from clocs.pretraining import Objective, head_inputs
-from clocs.pretraining.batches import Batch, BatchMaker, Part
+from clocs.pretraining.batches import Batch, BatchMaker, DeviceInstances
 from clocs.pretraining.plan import Plan
 from clocs.training.loop import Task
 from clocs.training.ranks import Ranks
@@ -70,7 +70,7 @@ class PretrainingTask(Task):
         self.streamed = self.signals.streamed
         # of a shared batch, the number of its rows differs from step to step
         self.capturable = self.encoder.capturable and not self.shared
-        self.train, self.validation = (Part.of(frames, part, device) for part in parts)
+        self.train, self.validation = (DeviceInstances.of(frames, part, device) for part in parts)
         self.batches = BatchMaker(
             self.signals,
             views,
@@ -121,7 +121,9 @@ class PretrainingTask(Task):
         each = ((rows[:, i * size : (i + 1) * size], keys[i]) for i in range(steps))
         return self._staged(self.train, each)
 
-    def _staged(self, part: Part, batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[object]:
+    def _staged(
+        self, part: DeviceInstances, batches: Iterable[tuple[Tensor, Tensor]]
+    ) -> Iterator[object]:
         """Yields when the data of a batch are ready, whose shares are then in `_shares`."""
         waiting = deque[list[Share]]()
 
@@ -140,14 +142,16 @@ class PretrainingTask(Task):
             self._shares = [share.to(self.device) for share in waiting.popleft()]
             yield None
 
-    def _divided(self, part: Part, rows: Tensor) -> list[Share]:
+    def _divided(self, part: DeviceInstances, rows: Tensor) -> list[Share]:
         """Of each member, the rows that this process has; none where batches are not shared."""
         if self.ranks is None:
             return []
         owners, ranks = self._owners[id(part)], self.ranks
         return [Share.from_owners(owners[own], ranks.rank, ranks.size) for own in rows]
 
-    def _starts(self, part: Part, rows: Tensor, keys: Tensor, shares: list[Share]) -> Tensor:
+    def _starts(
+        self, part: DeviceInstances, rows: Tensor, keys: Tensor, shares: list[Share]
+    ) -> Tensor:
         """Where the windows of this process's rows are, those of one member after another."""
         made = []
         for member, share in enumerate(shares):
@@ -156,7 +160,9 @@ class PretrainingTask(Task):
                 made.append(part.starts(rows[own, share.places], keys[own]).flatten())
         return torch.cat(made)
 
-    def _batches(self, part: Part, rows: Tensor, keys: Tensor) -> Iterator[tuple[slice, Batch]]:
+    def _batches(
+        self, part: DeviceInstances, rows: Tensor, keys: Tensor
+    ) -> Iterator[tuple[slice, Batch]]:
         """rows: (members, batch) -> members, and their batch: all at once, or of shared ones each.
 
         A shared batch has the rows of this process.

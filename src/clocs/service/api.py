@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from clocs._version import __version__
 from clocs.errors import ClocsError
 from clocs.service.bodies import KINDS, SentRecording, example_body, plain_kind
-from clocs.service.service import Level, Service, Task, UnknownModelError
+from clocs.service.service import Computation, Level, Service, UnknownModelError
 from clocs.web.shield import Problem, add_problems
 from clocs.web.uploads import FORM
 
@@ -92,7 +92,7 @@ class Neighbors(ReadAs):
     neighbors: list[Neighbor]  # nearest first
 
 
-class Results(BaseModel, Generic[_T]):
+class ResultList(BaseModel, Generic[_T]):
     """Of a batch."""
 
     results: list[_T | Problem]  # one per recording, in order
@@ -143,7 +143,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 def _add_computations(app: FastAPI, service: Service) -> None:
     limits = asdict(service.limits)
 
-    async def answer(request: Request, task: Task, query: dict[str, Any]) -> Response:
+    async def answer(request: Request, task: Computation, query: dict[str, Any]) -> Response:
         service.expect_ready()
         service.served(task)  # an unknown model is refused before the body is received
         service.batcher.expect_room()
@@ -176,12 +176,12 @@ def _add_computations(app: FastAPI, service: Service) -> None:
     @app.post("/models/{name}/embedding", responses=_responses(Embedding), **described)
     async def embedding(request: Request, name: ModelName, array: Array) -> Response:
         """The embedding of an ECG, or of each of a batch."""
-        return await answer(request, Task("embedding", name), array)
+        return await answer(request, Computation("embedding", name), array)
 
     @app.post("/models/{name}/prediction", responses=_responses(Prediction), **described)
     async def prediction(request: Request, name: ModelName, array: Array) -> Response:
         """The classes that a classifier predicts for an ECG, or for each of a batch."""
-        return await answer(request, Task("prediction", name), array)
+        return await answer(request, Computation("prediction", name), array)
 
     @app.post("/neighbors", responses=_responses(Neighbors), **described)
     @app.post("/neighbours", include_in_schema=False)  # as it was called before
@@ -190,14 +190,14 @@ def _add_computations(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """The patients or recordings of the index that are nearest to an ECG."""
         older = request.url.path == "/neighbours"
-        task = Task("neighbours" if older else "neighbors", k=k, level=level)
+        task = Computation("neighbours" if older else "neighbors", k=k, level=level)
         return await answer(request, task, array)
 
 
 def _responses(one: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """Those of an endpoint that computes: of one recording or a batch, and its problems."""
     problems = (401, 404, 408, 413, 415, 422, 429, 503)
-    made: dict[int | str, dict[str, Any]] = {200: {"model": one | Results[one]}}  # type: ignore[valid-type]
+    made: dict[int | str, dict[str, Any]] = {200: {"model": one | ResultList[one]}}  # type: ignore[valid-type]
     return made | {status: {"model": Problem} for status in problems}
 
 

@@ -58,7 +58,7 @@ class UnknownModelError(ClocsError):
 
 
 @dataclass(frozen=True)
-class Task:
+class Computation:
     """What is computed; requests with equal tasks are computed together."""
 
     endpoint: Literal["embedding", "prediction", "neighbors", "neighbours"]  # the last is older
@@ -109,7 +109,7 @@ class ServedModel:
         card = self.model.card
         return made | {"kind": "classifier", "labels": card.labels, "card": card.to_dict()}
 
-    def compute(self, task: Task, recordings: Sequence[Recording]) -> list[Result]:
+    def compute(self, task: Computation, recordings: Sequence[Recording]) -> list[Result]:
         """The embedding (of a classifier, by its first member) or the prediction of each."""
         if task.endpoint == "prediction":
             assert isinstance(self.model, Classifier)  # `Service.served` refuses others
@@ -207,7 +207,7 @@ class ServedIndex:
         for key, dataset, patient in known.iter_rows():
             self._owners.setdefault(key, []).append((dataset, patient))
 
-    def compute(self, task: Task, recordings: Sequence[Recording]) -> list[Result]:
+    def compute(self, task: Computation, recordings: Sequence[Recording]) -> list[Result]:
         """The k nearest of each recording; never the patient whose recording it is."""
         takes = InputSpec.from_checkpoint(self.encoder, self.spec, self.leads)
         cut = cut_each(recordings, takes)
@@ -219,7 +219,7 @@ class ServedIndex:
         return _results(cut, near, lambda found: {task.endpoint: found})
 
     def _near(
-        self, vector: NDArray[np.float32], recording: Recording, task: Task
+        self, vector: NDArray[np.float32], recording: Recording, task: Computation
     ) -> list[dict[str, Any]]:
         index = self._levels[task.level]
         where = None
@@ -294,7 +294,7 @@ class Service:
         self.metrics = Metrics()
         self._cores = torch.get_num_threads()
         self._at_once = min(self._cores, _AT_ONCE)
-        self.batcher = Batcher[Task, Recording, Result](
+        self.batcher = Batcher[Computation, Recording, Result](
             self.compute,
             queue=self.limits.queue,
             together=_TOGETHER,
@@ -315,12 +315,12 @@ class Service:
         """Open everything and compute once with each, so that the first request is as fast."""
         self.reader.start()
         self.models = open_models(models)
-        tasks = [Task("embedding", name) for name in self.models]
+        tasks = [Computation("embedding", name) for name in self.models]
         classifiers = [n for n, one in self.models.items() if isinstance(one.model, Classifier)]
-        tasks += [Task("prediction", name) for name in classifiers]
+        tasks += [Computation("prediction", name) for name in classifiers]
         if index is not None:
             self.index = ServedIndex(Path(index), show_ids=self.show_ids)
-            tasks.append(Task("neighbors"))
+            tasks.append(Computation("neighbors"))
         for task in tasks:
             served = self.served(task)
             self.compute(task, [example_recording(served.leads, served.spec.seconds)])
@@ -341,7 +341,7 @@ class Service:
             headers = {"retry-after": "2", "connection": "close"}
             raise RefusedError(503, f"the service {why}; try again in a moment", headers)
 
-    def served(self, task: Task) -> ServedModel | ServedIndex:
+    def served(self, task: Computation) -> ServedModel | ServedIndex:
         """What computes a task.
 
         Raises:
@@ -362,7 +362,9 @@ class Service:
             )
         return found
 
-    async def run(self, task: Task, recordings: Sequence[Recording | ClocsError]) -> list[Result]:
+    async def run(
+        self, task: Computation, recordings: Sequence[Recording | ClocsError]
+    ) -> list[Result]:
         """The result of each recording, or why there is none."""
         served = self.served(task)
         leads, known = served.leads, known_leads(served.encoder)
@@ -378,7 +380,7 @@ class Service:
         results = iter(made)
         return [one if isinstance(one, ClocsError) else next(results) for one in checked]
 
-    def compute(self, task: Task, recordings: list[Recording]) -> list[Result]:
+    def compute(self, task: Computation, recordings: list[Recording]) -> list[Result]:
         """One result per recording; called by the threads that compute."""
         return self.served(task).compute(task, recordings)
 
