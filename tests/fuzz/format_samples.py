@@ -177,7 +177,7 @@ def physionet2021() -> list[Files]:
 
 
 def labeled_folders() -> list[Files]:
-    """Tables of recordings with a table of labels in each format, codes, and `clocs.toml`."""
+    """Tables of recordings with a table of labels in each format, and codes."""
     import polars as pl
 
     text = text_tables()[0]["r.csv"]
@@ -192,9 +192,6 @@ def labeled_folders() -> list[Files]:
         }
     )
     wide = labels.select("file", AF=pl.lit(1), SR=pl.col("fold") - 1)
-    read = b'rate = 500.0\nunit = "mV"\n'
-    rules = b'patient = "column:patient"\nsplit_column = "fold"\n'
-    rules += b'codes = "codes.csv"\nlabel_columns = ["label"]\n'
     recordings = {f"ecg/{name}.csv": text for name in "abc"}
     coded = {"codes.csv": b"code,name\n1,AF\n2,SR\n"}
     spread, packed = io.BytesIO(), io.BytesIO()
@@ -205,17 +202,7 @@ def labeled_folders() -> list[Files]:
         "labels.xlsx": spread.getvalue(),
         "wide.parquet": packed.getvalue(),
     }
-    return [
-        {
-            name: table,
-            "clocs.toml": read
-            + (rules if "labels" in name else b"")
-            + f'labels = "{name}"'.encode(),
-            **coded,
-            **recordings,
-        }
-        for name, table in tables.items()
-    ]
+    return [{name: table, **coded, **recordings} for name, table in tables.items()]
 
 
 @cache

@@ -109,7 +109,13 @@ def _format(name: str) -> Any:
 def _prepared(given: Given) -> Any:
     """As `clocs prepare folder` reads a tree, with its options and its table of labels."""
     row, source = datasets()["folder"], hold_files(given.files)
-    dataset = row.open(source, **chosen_options(row, {}))
+    chosen: dict[str, Any] = {"rate": 500.0, "unit": "mV"}
+    if table := next((n for n in given.files if n.startswith(("labels.", "wide."))), None):
+        chosen["labels"] = table
+        if table.startswith("labels."):
+            chosen |= {"patient": "column:patient", "split_column": "fold", "codes": "codes.csv"}
+            chosen["label_columns"] = ("label",)
+    dataset = row.open(source, **chosen_options(row, chosen))
     given.folder()
     with closing(Readers(dataset, 1, threads=True)) as readers:
         made = assemble(Job(dataset), given.scratch / "store", readers.list(), readers)
