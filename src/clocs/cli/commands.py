@@ -76,11 +76,11 @@ def download(
     if dry_run:
         plan = plan_download(name, out=target, **call.given)
         files = [asdict(file) for file in plan.files]
-        facts = _publication(plan.publication)
-        facts |= {"out": target, "size": plan.size, "files": files}
+        planned = _publication(plan.publication)
+        planned |= {"out": target, "size": plan.size, "files": files}
         size = f", about {plan.size / 1e6:,.1f} MB" if plan.size else ""
         words = f"{len(files):,} files{size} would go into {target}; --json lists them."
-        return Answer(facts, [words])
+        return Answer(planned, [words])
     with bar(f"Downloading {name}", "") as progress:
         done = call(name=name, out=target, progress=progress)
     one = PUBLICATIONS[name]
@@ -473,7 +473,7 @@ def export(
         leads: With frames: leads to save, such as I,II; all by default.
         step: With frames: size of a step of the signals, in mV; coarser ones make smaller files.
     """
-    cut = {"seconds": seconds, "rate": rate, "leads": leads, "step": step}
+    cut: dict[str, Any] = {"seconds": seconds, "rate": rate, "leads": leads, "step": step}
     cut = {name: value for name, value in cut.items() if value is not None}
     given = call.given
     if to == "frames":

@@ -206,7 +206,7 @@ def complaint(error: click.UsageError, command: click.Command) -> str:
         return f"{command.name} has no option {option}; {hint}"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
         usage = f"clocs {command.name} {getattr(command, 'row', TABLE['info']).arguments}"
-        return f"{error.param.make_metavar(error.ctx).strip('[].')} is missing: {usage}"
+        return f"{str(error.param.metavar).strip('[].')} is missing: {usage}"
     return error.format_message()
 
 
@@ -266,7 +266,7 @@ def _type(one: Parameter) -> click.ParamType:
 
 def heading(one: click.Parameter) -> str:
     """An option as it is typed, with what follows it, on one line."""
-    if isinstance(one, click.Argument):
+    if not isinstance(one, click.Option):
         return str(one.metavar)
     names = ", ".join([*one.opts, *one.secondary_opts])
     return names if one.is_flag else f"{names} {one.metavar}"

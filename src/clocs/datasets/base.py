@@ -149,7 +149,6 @@ class Dataset:
     """
 
     name: str
-    labels: tuple[str, ...]
     multilabel: bool = False
     frame: FrameSpec
     resample: Literal["recording", "frame"] = "recording"
@@ -161,6 +160,10 @@ class Dataset:
     def __post_init__(self) -> None:
         for one in options_of(type(self)):
             one.checked(getattr(self, one.name))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        raise NotImplementedError
 
     @property
     def segment_frame(self) -> FrameSpec:

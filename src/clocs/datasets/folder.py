@@ -123,7 +123,7 @@ class Folder(Dataset):
         if tables.name:
             missing = [one.id for number, one in enumerate(entries) if number not in labeled.info]
             notices += _without_row(missing, tables.name)
-        notices += self._unread(files.others) + self._nameless(nameless, len(entries))
+        notices += [*self._unread(files.others), *self._nameless(nameless, len(entries))]
         return replace(
             made,
             rows_without_recording=tuple(sorted(set(labeled.unmatched))),

@@ -88,6 +88,7 @@ class FinetuneTask(Task):
                 f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
             )
         self.initial = _in_order(self.encoder, *stack(checkpoints))
+        self.capturable, self.streamed = self.encoder.capturable, signals.streamed
         self.as_input = EncoderInput.of(checkpoints, signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
@@ -97,14 +98,6 @@ class FinetuneTask(Task):
         self.criterion = "auc" if by_auc else "loss"
         self.head_dropout = head_dropout
         self.augmentation = augmentation or Augmentation()
-
-    @property
-    def capturable(self) -> bool:
-        return self.encoder.capturable
-
-    @property
-    def streamed(self) -> bool:
-        return self.signals.streamed
 
     def lr_factor(self, name: str) -> float:
         return 1.0 if name.startswith("head.") else self.encoder_lr

@@ -37,9 +37,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "segments3": {"options": {"segments": 3}},
     "segments4": {"options": {"segments": 4}},
 }
-_TITLES = ("positives: pairs of segments alone", "batch norm per view")
+_TITLES: tuple[str, ...] = ("positives: pairs of segments alone", "batch norm per view")
 _TITLES += ("signals in mV, not normalized", "three segments", "four segments")
-ABLATIONS = {None: "CMSC", **dict(zip(VARIANTS, _TITLES, strict=True))}  # the title of each row
+# the title of each row
+ABLATIONS: dict[str | None, str] = {None: "CMSC"}
+ABLATIONS |= zip(VARIANTS, _TITLES, strict=True)
 SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
 LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
 MAX_LABELED = {"cardiology": 100}  # its training part has fewer than 300 patients

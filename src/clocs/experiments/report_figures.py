@@ -17,7 +17,7 @@ from clocs.experiments.results import Results
 from clocs.experiments.tables import PROTOCOLS, efficiency_cell
 from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
-_HEX = ("#7a7f8c", "#a5a9b3", "#5b4a9c", "#b58900", "#cc79a7")
+_HEX: tuple[str, ...] = ("#7a7f8c", "#a5a9b3", "#5b4a9c", "#b58900", "#cc79a7")
 _HEX += ("#d55e00", "#0072b2", "#009e73", "#56a4d9")
 METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
@@ -167,7 +167,7 @@ def _band(
     """A line in a band of one standard deviation."""
     low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
     axes.fill_between(x, low, high, color=color, alpha=0.13, linewidth=0)
-    style = {"marker": marker, "markersize": 3, "linewidth": 1.4}
+    style: dict[str, Any] = {"marker": marker, "markersize": 3, "linewidth": 1.4}
     return axes.plot(x, mean, color=color, label=label, **style)[0]
 
 

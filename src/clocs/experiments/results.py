@@ -19,6 +19,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError, first_of
 from clocs.experiments import ledger as ledgers
@@ -311,7 +312,7 @@ def write_draws(draws: Mapping[str, Draws], path: Path) -> None:
     for row, (_, own) in zip(codes, encoded, strict=True):
         row[: len(own)] = own
     planes = np.stack([codes >> 8, codes & 255]).astype(np.uint8)
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "scale": np.array([scale for scale, _ in encoded], np.float64),
         "packed": np.frombuffer(lzma.compress(planes.tobytes()), np.uint8),
     }

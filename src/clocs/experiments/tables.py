@@ -372,11 +372,12 @@ def _looked_up(
 
     found: list[tuple[str, list[TableEntry | None]]] = []
     for label, row in rows:
-        own = [cell if cell in known else None for cell in row]
-        above = comparisons.above_untrained(results, [cell for cell in own if cell is not None])
+        above = comparisons.above_untrained(results, [cell for cell in row if cell in known])
         entries = [
-            cell and replace((entry or looked_up)(cell), beats_random=above.get(cell))
-            for cell in own
+            replace((entry or looked_up)(cell), beats_random=above.get(cell))
+            if cell in known
+            else None
+            for cell in row
         ]
         if any(entries):
             found.append((label, entries))

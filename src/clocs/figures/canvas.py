@@ -11,7 +11,7 @@ import base64
 import io
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ _METADATA: Final[dict[str, dict[str, None]]] = {
 }
 SUFFIXES: Final = tuple(_METADATA)
 # Text in a PDF stays text (TrueType), which journals ask for.
-_FILES: Final = {"svg.hashsalt": "clocs", "pdf.fonttype": 42}
+_FILES: Final[dict[Any, Any]] = {"svg.hashsalt": "clocs", "pdf.fonttype": 42}
 
 # The categorical colors are Okabe and Ito's, chosen for color-blind readers; labeled fractions,
 # which are ordered, are shades of one blue.

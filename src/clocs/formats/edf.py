@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,7 +200,8 @@ def _said(text: str, *, plus: bool) -> FileMetadata:
         age = float(int(years)) if 0 <= years < 130 else None
     clock = (*text[176:184].replace(":", ".").split("."), "", "", "")[:3]
     try:
-        hour = time(*map(int, clock))
+        hours, minutes, seconds = map(int, clock)
+        hour = time(hours, minutes, seconds)
     except ValueError:
         hour = time()
     return FileMetadata(
@@ -344,7 +345,9 @@ def _counts(
     flat = decode(form, lambda at, held: data[at : at + held], 0, count * header.record_samples)
     records = flat.reshape(count, header.record_samples)
     shape = (len(signals), wanted.stop - wanted.start)
-    rows = [records[:, one.start : one.start + per_record].reshape(-1) for one in signals]
+    rows: list[NDArray[Any]] = [
+        records[:, one.start : one.start + per_record].reshape(-1) for one in signals
+    ]
     if onsets is None:
         skipped = wanted.start - first * per_record
         return np.stack([row[skipped : skipped + shape[1]] for row in rows]), None

@@ -321,7 +321,7 @@ class _Version5:
                 record[name] = self._matrix(content, depth + 1)[1]
             records.append(record)
         order = np.arange(count).reshape(shape, order="F").ravel()  # columns lie one by one
-        items = [records[i] if kind != _CELL else records[i][""] for i in order]
+        items: list[Any] = [records[i] if kind != _CELL else records[i][""] for i in order]
         if kind == _CELL and all(isinstance(a, np.ndarray) and a.dtype.kind == "U" for a in items):
             return np.array([str(one[0]) if one.size else "" for one in items])
         return items[0] if count == 1 else {str(i): one for i, one in enumerate(items)}

@@ -91,7 +91,9 @@ def _decoded(form: str, data: bytes | memoryview) -> Integers:
         values: NDArray[Any] = np.frombuffer(data, _KINDS[form])
         if form in _ZEROS:
             values = values.astype(np.int32) - _ZEROS[form]
-        return values.astype(np.int32 if form == "32" else np.int16, copy=False)
+        if form == "32":
+            return values.astype(np.int32, copy=False)
+        return values.astype(np.int16, copy=False)
     if form == "24":
         wide = np.zeros((len(data) // 3, 4), np.uint8)
         wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
