@@ -346,7 +346,7 @@ class FrameSpec:
 
 def said_by_file(fields: Mapping[str, str]) -> dict[str, str]:
     """What a file says, without the names under which `Recording.extra` has notes of the reader."""
-    return {key: text for key, text in fields.items() if key not in (*NOTES, DERIVED)}
+    return {key: text for key, text in fields.items() if key not in NOTES and key != DERIVED}
 
 
 def noted(extra: Mapping[str, str], note: str) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
+import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -147,30 +149,26 @@ def test_links_that_lead_out_are_named_and_followed_only_if_asked(tmp_path: Path
     assert found.read("out/a.hea") == b"text"
 
 
-def test_a_deep_tree_is_listed_and_one_that_is_too_deep_is_a_sentence(tmp_path: Path) -> None:
-    def deepen(count: int) -> None:
-        for _ in range(count):
-            os.mkdir("d")  # noqa: PTH102
-            os.chdir("d")
-
-    here = Path.cwd()
+def test_a_deep_tree_is_listed_and_one_that_is_too_deep_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "deep" / Path(*"d" * 200)
+    deep.mkdir(parents=True)
+    (deep / "a.hea").write_bytes(b"text")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 150)
     try:
-        os.chdir(tmp_path)
-        deepen(1500)
-        Path("a.hea").write_bytes(b"text")
-        (name,) = open_source(tmp_path).names
-        assert name == "d/" * 1500 + "a.hea"
-        Path("a.hea").unlink()
-        deepen(1000)
-        with pytest.raises(SourceError, match=r"cannot be listed .File name too long") as said:
-            open_source(tmp_path)
-        assert len(str(said.value)) < 400
-    finally:  # `shutil.rmtree`, which pytest uses, cannot
-        Path("a.hea").unlink(missing_ok=True)
-        while Path.cwd() != tmp_path:
-            os.chdir("..")
-            Path("d").rmdir()
-        os.chdir(here)
+        (name,) = open_source(tmp_path / "deep").names
+    finally:
+        sys.setrecursionlimit(limit)
+    assert name == "d/" * 200 + "a.hea"
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):  # longer than the 4,096 bytes that a path may have
+        Path("d" * 250).mkdir()
+        os.chdir("d" * 250)
+    with pytest.raises(SourceError, match=r"cannot be listed .File name too long") as said:
+        open_source(tmp_path)
+    assert len(str(said.value)) < 400
 
 
 def test_a_missing_path_is_refused_by_name(tmp_path: Path) -> None:

@@ -56,11 +56,15 @@ class _File:
     path: str
 
     def read(self, most: int) -> bytes:
-        with open(self.path, "rb", buffering=0) as file:  # noqa: PTH123 (`Path` is slower)
-            size = os.fstat(file.fileno()).st_size
+        file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))  # `open` is slower
+        try:
+            size = os.fstat(file).st_size
             if size > most:
                 check_size(size, packed=size, name=self.path, most=most)
-            return file.read()
+            data = os.read(file, size)
+        finally:
+            os.close(file)
+        return data if len(data) == size else self.piece(0, size)  # one call reads at most 2 GiB
 
     def piece(self, start: int, count: int) -> bytes:
         with open(self.path, "rb") as file:  # noqa: PTH123

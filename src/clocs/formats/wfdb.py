@@ -77,7 +77,7 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
         rows.counts,
         said,
         per_mv=1.0 if in_mv else np.array(rows.per_mv),
-        zero=np.array(rows.zero, np.float64),
+        zero=np.array(rows.zero, np.int32),
         missing=None if in_mv else rows.missing,
         name=path,
         recording_id=stem(path),
@@ -154,7 +154,7 @@ def _chosen(
 
 def _person(fields: dict[str, str], comments: Sequence[str]) -> tuple[float | None, str | None]:
     """Age and sex, where comments have them: 'Age: 74', 'Sex: F', or '69 M …' as MIT-BIH."""
-    age, sex = (fields.get(key) or fields.get(key.lower(), "") for key in ("Age", "Sex"))
+    age, sex = [fields.get(key) or fields.get(key.lower(), "") for key in ("Age", "Sex")]
     if not age and not sex and comments and (match := _PERSON.match(comments[0])):
         age, sex = match.groups()
     years = float(age) if age.isdecimal() and len(age) <= 3 else None

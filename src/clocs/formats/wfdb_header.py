@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,7 +34,7 @@ _SIGNAL_START = re.compile(
 _SEGMENT = re.compile(r"(?:~|[-\w]+)[ \t]+\d+")
 _TIME = re.compile(r"(?:^|\s)(\d{1,2}):(\d{1,2})(?::(\d{1,2}))?")
 _DAY = re.compile(r"(?:^|\s)(\d{1,2})[/-](\d{1,2}|[A-Za-z]{3})[/-](\d{4})(?:\s|$)")
-_REST = re.compile(r"(-?\d+) -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value, checksum, block, name
+_REST = re.compile(r"(-?\d{1,9}) -?\d+ \d+ ([^\t\n\r\f\v ]+)$")  # first value … block, name
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
 NO_FILE = "~"  # in place of a signal file or a segment: there are no samples
 _NO_PREFIX = "\n"  # no line starts like this
@@ -58,8 +57,7 @@ class Signal(NamedTuple):
     initial: int = 0  # the value before the first difference, in format 8
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A whole header.
 
     Attributes:
@@ -80,7 +78,7 @@ class Header:
 
     def fields(self) -> dict[str, str]:
         """Comments of the form `Name: value`."""
-        pairs = (comment.partition(":") for comment in self.comments)
+        pairs = [comment.partition(":") for comment in self.comments]
         return said_by_file({key.strip(): value.strip() for key, colon, value in pairs if colon})
 
 
@@ -99,8 +97,7 @@ def parse_header(data: bytes, *, name: str) -> Header:
         text = data.decode("latin-1")  # 'µV' of older programs
     lines: list[str] = []
     comments: list[str] = []
-    for raw in text.splitlines():
-        line = raw.strip()
+    for line in map(str.strip, text.splitlines()):
         if line.startswith("#"):
             comments.append(line.strip(" \t#"))
         elif line:
@@ -179,7 +176,7 @@ def _recorded_at(text: str) -> str | None:
     name = _MONTHS.find(day[2].lower())
     month = int(day[2]) if day[2].isdecimal() else name // 4 + 1
     time = _TIME.search(text)
-    hour, minute, second = (int(part or 0) for part in time.groups()) if time else (0, 0, 0)
+    hour, minute, second = map(int, time.groups("0")) if time else (0, 0, 0)
     try:
         moment = datetime(int(day[3]), month, int(day[1]), hour, minute, second)
     except ValueError:
@@ -194,7 +191,7 @@ def _signals(lines: list[str]) -> tuple[Signal, ...]:
     for line in lines:
         rest = _REST.match(line, len(prefix)) if line.startswith(prefix) else None
         if rest is not None:
-            signals.append(Signal(*signals[-1][:8], rest[2], _first_value(rest[1])))
+            signals.append(Signal(*signals[-1][:8], rest[2], int(rest[1])))
             continue
         signals.append(_signal(line))
         words = line.split(" ")

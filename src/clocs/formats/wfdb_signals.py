@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -212,8 +212,8 @@ class Rows(NamedTuple):
 
     counts: NDArray[Any]
     missing: NDArray[np.bool_] | None
-    per_mv: list[float]
-    zero: list[int]
+    per_mv: Sequence[float]
+    zero: Sequence[int]
 
 
 class _File(NamedTuple):
@@ -454,21 +454,24 @@ def _signal_rows(
             missing[i, len(row) :] = True  # shifted beyond the end of the file
             if lacking[signal.file]:
                 missing[i, : len(row)] = row == MISSING[file.form]
-    return Rows(counts, missing, *_scales(signals))
+    return Rows(counts, missing, *_scales(tuple([one[5:8] for one in signals])))
 
 
-def _scales(signals: Sequence[Signal]) -> tuple[list[float], list[int]]:
-    per_mv = [one.gain * UNITS_PER_MV.get(one.unit.lower(), 1.0) for one in signals]
-    return per_mv, [one.baseline for one in signals]
+@lru_cache(maxsize=256)  # most records of a dataset have the same
+def _scales(kinds: tuple[tuple[float, int, str], ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """From gain, baseline and unit of all signals."""
+    per_mv = tuple(gain * UNITS_PER_MV.get(unit.lower(), 1.0) for gain, _, unit in kinds)
+    return per_mv, tuple(baseline for _, baseline, _ in kinds)
 
 
 def _plain_rows(source: Source, path: str, header: Header) -> Rows | None:
     """All of one file of format 16 or 516, as nearly all published records are; else None."""
     first, samples = header.signals[0], header.samples or 0
     plain = (first.file, first.format, 0, first.offset, 1)  # without skew, one per frame
-    if first.file == NO_FILE or not samples or any(one[:5] != plain for one in header.signals):
+    alike, width = [one[:5] for one in header.signals].count(plain), len(header.signals)
+    if first.file == NO_FILE or not samples or alike < width:
         return None
-    file, width = _beside(path, first.file, source), len(header.signals)
+    file = _beside(path, first.file, source)
     if first.format == "16":
         data = source.read(file)
         held = max(len(data) - first.offset, 0) // (2 * width)
@@ -491,9 +494,9 @@ def _plain_rows(source: Source, path: str, header: Header) -> Rows | None:
             raise UnusableError("truncated", f"{path} has {len(frames)} of {samples} samples")
     else:
         return None
-    lacking = frames.min() == MISSING["16"]
-    missing = np.equal(frames.T, MISSING["16"]) if lacking else None
-    return Rows(np.ascontiguousarray(frames.T), missing, *_scales(header.signals))
+    counts = np.ascontiguousarray(frames.T)
+    missing = counts == MISSING["16"] if counts.min() == MISSING["16"] else None
+    return Rows(counts, missing, *_scales(tuple([one[5:8] for one in header.signals])))
 
 
 def _frames(
