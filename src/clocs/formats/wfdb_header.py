@@ -191,7 +191,7 @@ def _signals(lines: list[str]) -> tuple[Signal, ...]:
     for line in lines:
         rest = _REST.match(line, len(prefix)) if line.startswith(prefix) else None
         if rest is not None:
-            signals.append(Signal(*signals[-1][:8], rest[2], int(rest[1])))
+            signals.append(Signal._make((*signals[-1][:8], rest[2], int(rest[1]))))
             continue
         signals.append(_signal(line))
         words = line.split(" ")
