@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +35,7 @@ from clocs.models.scores import (
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.leak_guard import TEST
 
-SETTINGS: dict[str, Any] = {"head": "linear", "members": "best", "half": False}
-ABOUT = {"name": "class-weights", "license": "", "citation": "", "intended_use": ""}
+SETTINGS = {"head": "linear", "members": "best"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def measured(
         resamples=0,
         vectors=vectors,
     )
-    made = assembled([encoder], result, frames, SETTINGS, ABOUT, recording_hashes=False)
+    made = assembled([encoder], result, frames, "class-weights", SETTINGS)
     made = calibrated(made, frames, vectors)
     scored = score_part(made, labeled_part(made, frames, TEST), vectors=vectors)
     return Measured(predictions_of(made.card, scored))

@@ -53,7 +53,7 @@ def serve(folder: Path, *, delayed: bool) -> None:
     session = open_session(
         stores=[folder / "store"], checkpoint=folder / "encoder", cache=folder / "cache"
     )
-    session.warm()
+    session.index  # noqa: B018 (made before the first request)
     listening = listen("127.0.0.1", 0)
     if delayed:  # asyncio sets TCP_NODELAY only if the socket knows its protocol
         listening = socket.socket(listening.family, listening.type, 0, listening.detach())

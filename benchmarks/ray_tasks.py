@@ -44,9 +44,9 @@ def give_back(content: bytes) -> bytes:
 
 
 def load(content: bytes) -> bytes:
-    from clocs.experiments import attempts
+    from clocs.experiments import steps
 
-    return content if attempts else b""
+    return content if steps else b""
 
 
 def main() -> None:

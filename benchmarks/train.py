@@ -211,7 +211,7 @@ def main() -> None:
                 )
             best = max(theirs)
             assert isinstance(engine.task, PretrainingTask)
-            views = engine.task.train.windows.shape[1] * engine.task.batches.copies
+            views = engine.task.train.windows.shape[1] * len(engine.task.batches.chains)
             limit = most / (BYTES_A_VIEW * views)
             rows.append(
                 Row(method, members, views, statistics.median(ours), best[0], best[1], limit)

@@ -57,7 +57,7 @@ def commands(program: str) -> list[Any]:
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     """The subcommand that the words name, and what is left of them."""
-    command = root_command()
+    command: click.Command = root_command()
     while words and isinstance(command, click.Group):
         assert words[0] in command.commands, f"no command {words[0]!r}"
         command, words = command.commands[words[0]], words[1:]

@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from clocs.cli.main import Command, heading, text_of
+from clocs.cli.main import TABLE, Command, heading, text_of
 from clocs.cli.messages import in_options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,13 +102,11 @@ def _in_root(path: str) -> str:
 
 def _commands() -> Iterator[str]:
     """The reference of commands, as `--help` has it."""
-    from clocs.cli.main import root_command
-
     yield "# Commands\n\nAs `--help-all` prints them; `--json` prints results for programs.\n"
-    for panel, commands in groupby(root_command().commands.values(), lambda one: one.row.panel):
+    for panel, rows in groupby(TABLE.values(), lambda row: row.panel):
         yield f"\n## {panel}\n"
-        for command in commands:
-            yield from _command(command)
+        for row in rows:
+            yield from _command(Command(row))
 
 
 def _command(command: Command) -> Iterator[str]:

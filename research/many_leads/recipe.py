@@ -9,7 +9,7 @@ import torch
 
 from clocs.frames.frames import Frames
 from clocs.pretraining.methods import find_method
-from clocs.pretraining.plan import Plan
+from clocs.pretraining.plan import Plan, Precision
 from clocs.pretraining.task import learnable_parts
 from clocs.training import Settings
 
@@ -52,7 +52,7 @@ class Recipe:
     linear_draws: int = 5  # seeds of labeled patients, where not all are labeled
     finetune_draws: int = 3
     resamples: int = 2000
-    precision: str = "bfloat16"  # of pre-training on a GPU
+    precision: Precision = "bfloat16"  # of pre-training on a GPU
     patients: int | None = None  # at most so many of each part, to try it out
 
     def facts(self) -> dict[str, Any]:

@@ -156,8 +156,8 @@ class _Runner:
         folder = None
         if isinstance(item, Pretraining):
             folder = str(self.bench.path(item).relative_to(self.ledger.folder))
-        done = {"seconds": tried.seconds, "versions": tried.versions, "checkpoint": folder}
-        self.ledger.finish(item.name, result, **done)
+        took, versions = tried.seconds, tried.versions
+        self.ledger.finish(item.name, result, seconds=took, versions=versions, checkpoint=folder)
         self.say(f"{item.name}: {summary(result)} ({tried.seconds:.1f} s)")
         return True
 

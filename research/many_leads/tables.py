@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
@@ -113,7 +113,7 @@ def cell(row: Row | None) -> str:
     return f"{score:.3f} ({row['ci95'][0]:.3f}–{row['ci95'][1]:.3f})"
 
 
-def encoder_title(row: Row) -> str:
+def encoder_title(row: Mapping[str, Any]) -> str:
     """The encoder of a row, in words."""
     words = TITLES[row["method"]]
     words += ", the paper's CNN" if row["network"] == "cnn" else ""

@@ -12,7 +12,7 @@ from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.evaluation import Predictions, compare
 from clocs.store.store import Store
-from clocs.training.loop import Settings
+from clocs.training import Settings
 from command_line import clocs as run
 
 QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)

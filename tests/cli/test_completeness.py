@@ -49,7 +49,7 @@ def test_the_table_names_parameters_that_exist(name: str) -> None:
     row = TABLE[name]
     module, _, function = row.calls.rpartition(".")
     module, function = (module, function) if module else clocs._WHERE[function]
-    known = read_function(module, function, spread=row.spread).parameters.keys()
+    known = {*read_function(module, function, spread=row.spread).parameters}
     known |= read_options(row.rows).keys() if row.rows else set()
     known |= {str(one.name) for one in COMMANDS[name].params}
     assert {*row.rare, *row.python, *row.called, *row.environment} <= known

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.patches import StepPatch
 
 from clocs.errors import SettingError
 from clocs.experiments import paper, tables
@@ -337,5 +338,6 @@ def test_the_panels_of_distances_share_their_axes(filled: Path) -> None:
     assert figure is not None
     panels = figure.axes[: len(cells)]
     assert {axes.get_xlim() for axes in panels} == {(0.0, 20.0)}
-    tops = [max(patch.get_data().values.max() for patch in axes.patches) for axes in panels]
+    steps = [[one for one in axes.patches if isinstance(one, StepPatch)] for axes in panels]
+    tops = [max(np.max(one.get_data()[0]) for one in own) for own in steps]
     assert tops[1] == pytest.approx(tops[0] / 10)  # a tenth as high, not stretched to the top

@@ -202,8 +202,8 @@ def _service_body(given: Given) -> Any:
         rate = float(query["rate"]) if "rate" in query else None
     except ValueError:
         raise SettingError("it is refused before it is read") from None
-    query = {"leads": None, "unit": None, **query, "rate": rate}
-    facts = {"type": kind, "query": query, "limits": asdict(bodies.Limits())}
+    sent_query = {"leads": None, "unit": None, **query, "rate": rate}
+    facts = {"type": kind, "query": sent_query, "limits": asdict(bodies.Limits())}
     began = time.process_time()
     read = bodies.read_body(facts, given.files.get("body", b""))
     sent = pickle.loads(pickle.dumps(read))  # noqa: S301 (as it comes)

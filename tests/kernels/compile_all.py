@@ -134,7 +134,9 @@ def views() -> None:
     normalized_windows(flat, starts, 2500)
     methods = {("gaussian",) * 2: None, ("", *TASKS.values()): -0.5}  # SimCLR and BYOL, MT-SSL
     for names, offset in methods.items():
-        programs = tuple(program(parse(name) if name else None, 2500) for name in names)
+        made = [program(parse(name) if name else None, 2500) for name in names]
+        programs = tuple(one for one in made if one is not None)
+        assert len(programs) == len(names)
         table = torch.arange(len(names), dtype=torch.int32).repeat(2, 1)
         perturbed_windows(
             flat, starts, rows, scale if offset is None else None, keys, located=False,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import clocs
 from clocs import Checkpoint
 from clocs.errors import ClocsWarning
-from clocs.explorer.predictions import SavedClassifiers, Source
+from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.explorer.uploads import embed_upload
 from clocs.models.classifier import Classifier
 from clocs.models.predict import predict_recordings
@@ -82,7 +82,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
 
     with edf.open("rb") as file:
         answer = served.post("/models/rhythm/prediction", files={"files": file}).json()
-    (explored,) = SavedClassifiers.load([classifier]).predict(Source(uploaded))
+    (explored,) = SavedClassifiers.load([classifier]).predict(ShownRecording(uploaded))
     explained = clocs.explain(classifier, recording)
     tables = {
         "file": clocs.predict(classifier, edf),
