@@ -303,11 +303,10 @@ def _shift(
     counts: NDArray[np.integer], zeros: NDArray[Any], missing: NDArray[np.bool_] | None
 ) -> list[int] | None:
     """By how much each lead is moved to fit into 16 bits; None where that is impossible."""
-    fits = counts.dtype == np.int16
-    sure = fits and zeros.dtype == np.int32
+    sure = counts.dtype == np.int16 and zeros.dtype == np.int32
     if not sure and not ((np.rint(zeros) == zeros) & (np.abs(zeros) < _FAR)).all():
         return None
-    if fits:
+    if counts.dtype == np.int16:
         return []
     ends = np.iinfo(counts.dtype)
     present: NDArray[np.bool_] | bool = True if missing is None else ~missing

@@ -98,12 +98,12 @@ def parse_header(data: bytes, *, name: str) -> Header:
     lines: list[str] = []
     comments: list[str] = []
     for line in map(str.strip, text.splitlines()):
-        if line.startswith("#"):
+        if line[:1] == "#":
             comments.append(line.strip(" \t#"))
         elif line:
             lines.append(line)
     try:
-        if len(max(lines, key=len, default="")) > MAX_LINE:
+        if max(map(len, lines), default=0) > MAX_LINE:
             raise ValueError(f"it has a line of more than {MAX_LINE:,} characters")
         return _header(lines, tuple(comments))
     except (ValueError, OverflowError) as error:
@@ -212,9 +212,6 @@ def _signal(line: str) -> Signal:
     if not math.isfinite(gain) or abs(baseline) > _LARGEST_INT32:
         raise ValueError(f"a gain is {gain_text}, its baseline {baseline}")
     places = _count(skew or "0"), _count(offset or "0"), _count(frame or "1")
-    return Signal(file, form, *places, gain, baseline, unit or "mV", name, _first_value(first))
-
-
-def _first_value(text: str) -> int:
-    value = int(text) if text.lstrip("-") else 0
-    return value if abs(value) <= _LARGEST_INT32 else 0
+    value = int(first) if first.lstrip("-") else 0
+    initial = value if abs(value) <= _LARGEST_INT32 else 0
+    return Signal(file, form, *places, gain, baseline, unit or "mV", name, initial)
