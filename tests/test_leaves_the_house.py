@@ -93,7 +93,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("prepare", "folder", archive, "--labels", "t.csv", "--out", store),
         ("pretrain", store, "--epochs", 1, "--embedding-dim", 8, "--out", run),
         ("evaluate", run, store, *few, "--no-baselines", "--predictions", home / "predictions",
-         "--plots", home / "plots", "--plot-format", "svg"),
+         "--plots", home / "plots"),
         ("frames", store, "--out", home / "frames"),
         ("finetune", run, store, "--out", model, *few),
         ("embed", first, store, "--out", home / "stored.parquet"),

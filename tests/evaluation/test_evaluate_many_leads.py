@@ -89,17 +89,16 @@ def test_encoders_of_one_and_of_many_leads_are_evaluated_separately(
         clocs.evaluate_many([group, checkpoint], small_store)
 
 
-def test_the_command_has_per_test_leads_noise_and_seconds(
+def test_the_command_has_per_and_seconds(
     group: list[Checkpoint], small_store: Store, tmp_path: Path
 ) -> None:
     for one in group:
         one.save(tmp_path / "run" / f"seed-{one.card.seed}.safetensors")
     given = ["evaluate", str(tmp_path / "run"), str(small_store.path), "--protocol", "knn"]
-    given += ["--resamples", "0", "--test-leads", "II", "--noise", "muscle:6", "--seconds", "5"]
+    given += ["--resamples", "0", "--seconds", "5"]
     done = CliRunner().invoke(root_command(), [*given, "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert (found["per"], found["leads"], found["noise"]) == ("recording", ["II"], "muscle:6")
+    assert found["per"] == "recording"
     done = CliRunner().invoke(root_command(), [*given, "--per", "row"])
     assert done.exit_code == 0 and "AUC per frame" in done.stdout
-    assert "with noise" in done.stdout and "(muscle:6)" in done.stdout

@@ -77,6 +77,7 @@ def test_the_command_line_has_the_protocol_and_its_numbers(
     words = ["evaluate", tmp_path / "seed-0.safetensors", small_store.path]
     words += ["--protocol", "centroid", "--temperature", 2, "--resamples", 0, "--json"]
     done = CliRunner().invoke(root_command(), [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, (done.output, done.exception)
     assert json.loads(done.stdout)["settings"] == {"temperature": 2.0}
 
 

@@ -172,8 +172,8 @@ def test_the_command_writes_a_picture_or_numbers(
     suffix: str, model: Path, small_store: Store, tmp_path: Path
 ) -> None:
     name, out = small_store.table["id"][0], tmp_path / "new" / f"explanation.{suffix}"
-    asked = ("--recording", name, "--label", "AF", "--start", "1", "--seconds", "4")
-    facts = as_json("explain", model, small_store.path, *asked, "--out", out)
+    asked = ("--recording", name, "--label", "AF", "--start", "1")
+    facts = as_json("predict", model, small_store.path, *asked, "--explain", out)
     assert facts["label"] == "AF" and facts["recording"] == name and facts["file"] == str(out)
     assert facts["logit_without"] < facts["logit"]
     if suffix == "png":
@@ -183,7 +183,7 @@ def test_the_command_writes_a_picture_or_numbers(
     else:
         found = json.loads(out.read_text("utf-8"))
         assert {len(values) for values in found["attribution"].values()} == {
-            round(4 * found["rate"])
+            round(found["seconds"] * found["rate"])
         }
 
 
@@ -191,9 +191,9 @@ def test_the_command_refuses_other_files_and_unknown_labels(
     model: Path, small_store: Store, tmp_path: Path
 ) -> None:
     store = (small_store.path, "--recording", small_store.table["id"][0])
-    said = command("explain", model, *store, "--out", tmp_path / "a.gif", code=1).stderr
-    assert "--out" in said and ".svg" in said
-    unknown = ("--label", "X", "--out", tmp_path / "a.png")
-    said = command("explain", model, *store, *unknown, code=1).stderr
+    said = command("predict", model, *store, "--explain", tmp_path / "a.gif", code=1).stderr
+    assert ".svg" in said
+    unknown = ("--label", "X", "--explain", tmp_path / "a.png")
+    said = command("predict", model, *store, *unknown, code=1).stderr
     assert "choose a --label from AF, N, O" in said
     assert not list(tmp_path.iterdir())

@@ -114,7 +114,7 @@ def test_wrong_arguments_are_refused_before_anything_is_encoded_or_written(
         ("give it with `add`", tmp_path / "new", {"replace": True}),
         ("is a file", tmp_path / "file", {}),
         ("other things, such as letter.txt", tmp_path / "full", {}),
-        ("other things, such as manifest.json", small_store.path, {}),
+        ("other things, such as", small_store.path, {}),
         ("is an index already", made, {}),
         ("leave out `kind`", made, {"add": True, "kind": "hnsw"}),
         ("is not an index to add to", tmp_path / "new", {"add": True}),

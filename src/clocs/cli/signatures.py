@@ -92,8 +92,11 @@ def read_function(module: str, name: str, *, spread: tuple[str, ...] = ()) -> Fu
 def read_options(package: str) -> dict[str, Parameter]:
     """The options that rows of a package declare with `Option(…)` or, as a field, `option(…)`."""
     found: dict[str, Parameter] = {}
-    folders = getattr(sys.modules.get(package), "__path__", [SOURCE / package.replace(".", "/")])
-    for file in sorted(file for folder in folders for file in Path(folder).rglob("*.py")):
+    folders = {SOURCE / package.replace(".", "/")}
+    for name, module in list(sys.modules.items()):  # folders that others have added
+        if f"{name}.".startswith(f"{package}."):
+            folders |= set(map(Path, getattr(module, "__path__", ())))
+    for file in sorted({file for folder in folders for file in folder.rglob("*.py")}):
         text = file.read_text("utf-8")
         for node in ast.walk(ast.parse(text)) if re.search(r"\b[Oo]ption\(", text) else ():
             made = _declared(node)

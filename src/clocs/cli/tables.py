@@ -405,6 +405,10 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     notes.append(f"leads {', '.join(first.leads)}")
     if first.one_recording_each:
         notes.append("every patient has one recording: a match is the other half of the same one")
+    lengths = dict.fromkeys((one.frame_trained.seconds, one.method) for one in scores)
+    if len({seconds for seconds, _ in lengths}) > 1:
+        each = " and ".join(f"{seconds:g} s ({method})" for seconds, method in sorted(lengths))
+        notes.append(f"trained on frames of {each}")
     if first.patients_seen:
         notes.append(f"{first.patients_seen:,} patients seen in training left out")
     title = f"Retrieval on {first.store}, {first.patients:,} unseen patients ({first.split})"

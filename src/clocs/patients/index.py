@@ -197,8 +197,8 @@ class PatientIndex(IndexContents):
             )
         return found
 
-    def _is(self, column: str, value: str) -> NDArray[np.bool_]:
-        return (self.rows[column] == value).fill_null(value=False).to_numpy()
+    def _is(self, column: str, value: str | None) -> NDArray[np.bool_]:
+        return self.rows[column].eq_missing(value).to_numpy()
 
     def similar(
         self,
