@@ -26,7 +26,7 @@ from clocs import Checkpoint, Recording
 from clocs.cli.main import root_command
 from clocs.errors import CheckpointError, SettingError
 from clocs.service.bodies import Limits, example_body
-from clocs.service.service import Result, Service, Computation, open_models
+from clocs.service.service import Computation, Result, Service, open_models
 from service.conftest import serving, wait_for
 
 ECG = example_body()
