@@ -81,7 +81,7 @@ def run_demo(
     patients: int,
     stage: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Demo:
-    """Make everything in `folder`, with `index.html`.
+    """Run the whole workflow on simulated ECGs: prepare, pre-train, evaluate, search, report.
 
     Args:
         folder: Created if needed.

@@ -39,7 +39,7 @@ def reproduce(
     ray: str | None = None,
     on_progress: Callable[[str, int, int], None] = lambda message, done, total: None,
 ) -> GridStatus:
-    """Run tables and figures of the paper, as far as they are not done.
+    """Run the paper's tables and figures; finished runs are never repeated.
 
     Args:
         names: What to run: table-1, table-2, … or all.

@@ -37,7 +37,7 @@ def explore(
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     on_open: Callable[[str, Session], None] | None = None,
 ) -> None:
-    """Serve a page for browsing patients on this machine until interrupted.
+    """Browse patients on a local page: map, ECGs, nearest patients, and your own ECG among them.
 
     Args:
         stores: Prepared recordings or their folders; the demo's patients if nothing is given.

@@ -54,7 +54,7 @@ def index(
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Indexed:
-    """Index all patients and recordings of stores, or add them to an index.
+    """Build an index of patients and recordings, or add to one.
 
     All stores are cut into one frame, whatever their own: their patients are compared with each
     other, and with files.
@@ -262,7 +262,7 @@ def similar(
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """The most similar patients or recordings of an index, nearest first, without the query itself.
+    """Find the most similar patients or recordings of an index; the query itself is left out.
 
     Args:
         index: Folder made by `clocs index`.

@@ -50,7 +50,7 @@ def embed(
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Embeddings:
-    """Embed stores or files: deterministic, in evaluation mode, without all signals in memory.
+    """Turn recordings of stores or files into vectors, with IDs, labels, age and sex.
 
     Args:
         checkpoint: A checkpoint, its file, a folder (then its first seed), or a name (`clocs

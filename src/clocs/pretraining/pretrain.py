@@ -91,7 +91,7 @@ def pretrain(
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     **options: Any,
 ) -> list[Checkpoint]:
-    """Learn encoders without labels, one per seed; write them to `out` and return them.
+    """Learn encoders from unlabeled ECGs, one per seed.
 
     Started by torchrun, all processes call this and learn together what one would; the first one
     alone writes and calls back, and all return the checkpoints.

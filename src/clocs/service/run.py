@@ -32,7 +32,7 @@ def serve(
     show_ids: bool = False,
     on_ready: Callable[[str, str | None], None] | None = None,
 ) -> None:
-    """Answer requests for embeddings, predictions and neighbors over HTTP until interrupted.
+    """Serve embeddings, predictions and neighbors of ECGs over HTTP, until interrupted.
 
     A first interrupt or SIGTERM lets accepted requests finish and refuses new ones; a second one
     ends at once.
