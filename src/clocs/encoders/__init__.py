@@ -1,1 +1,1 @@
-"""Encoders: frames to embeddings, for all members of a fleet at once; one file each."""
+"""Encoders: frames to embeddings, for all members at once; one file each."""

@@ -1,6 +1,6 @@
 """What training and evaluation need of an encoder: a function whose weights are kept outside.
 
-All members of a fleet are encoded at once: every weight has a leading members axis.
+All members are encoded at once: every weight has a leading members axis.
 """
 
 from __future__ import annotations

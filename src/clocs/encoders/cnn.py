@@ -1,4 +1,4 @@
-"""The paper's encoder (appendix C.1), for a fleet.
+"""The paper's encoder (appendix C.1), for many members at once.
 
 Three blocks of convolution (kernel 7, stride 3, no bias before batch norm), batch norm, ReLU,
 max-pool 2 and dropout, then a linear layer and ReLU. The fastest implementation of the block that

@@ -128,7 +128,7 @@ def evaluate_many(
     device: str | None = None,
     **options: Any,
 ) -> list[GroupResult]:
-    """Score several methods at once, all trained as one fleet, and compare them.
+    """Score several methods at once, all trained at once, and compare them.
 
     Under most protocols the untrained encoders are scored too, and each method is compared with
     the stronger of them.

@@ -79,7 +79,7 @@ class FinetuneTask(Task):
 
         `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top,
         `head_dropout` is of embeddings, `by_auc` keeps the epoch of the best validation AUC.
-        In one fleet all members have equally many labeled rows, or at least a batch: batch norm
+        Together, all members have equally many labeled rows, or at least a batch: batch norm
         cannot mask padding.
         """
         self.encoder = checkpoints[0].encoder

@@ -112,10 +112,10 @@ def score_groups(
     cache: StoreVectors | None = None,
     **options: Any,
 ) -> list[GroupResult]:
-    """Score encoders on labeled frames, all groups trained as one fleet.
+    """Score encoders on labeled frames, all groups trained at once.
 
     Each group gets the scores that it would get alone. Groups with different kinds of encoders
-    (another embedding dimension, for example) are separate fleets.
+    (another embedding dimension, for example) are trained one after another.
 
     A group is the seeds of one method on one pre-training set; each seed also selects its labeled
     rows. Frames are cut as the encoders expect them; encoders of many leads that pool over time

@@ -1,1 +1,1 @@
-"""The explorer: a local web page for browsing patients, their ECGs and their nearest neighbours."""
+"""The explorer: a local web page for browsing patients, their ECGs and their nearest neighbors."""

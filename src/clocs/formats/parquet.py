@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _FIELDS = ("rate", "unit", "patient", "id", "labels", "age", "sex", "recorded_at")
-_TOGETHER = 64  # rows that are read at a time, since neighbours are wanted next
+_TOGETHER = 64  # rows that are read at a time, since neighbors are wanted next
 
 
 class _Table:

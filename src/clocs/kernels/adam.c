@@ -1,4 +1,4 @@
-/* One step of Adam for every member that has a batch and is live; as Fleet.step has it. */
+/* One step of Adam for every member that has a batch and is live; as Replicas.step has it. */
 #include <math.h>
 
 #include "threads.h"

@@ -243,7 +243,7 @@ def weights(
     c_in: tl.constexpr, c_out: tl.constexpr, c_pad: tl.constexpr, size: tl.constexpr,
     chunk: tl.constexpr, chunks: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of the values under the kernel per program; its neighbours read the same d_y."""
+    """One chunk of the values under the kernel per program; its neighbors read the same d_y."""
     member = tl.program_id(1)
     block, part = tl.program_id(0) // chunks, tl.program_id(0) % chunks
     k, c = part * chunk + tl.arange(0, chunk), tl.arange(0, c_pad)

@@ -171,7 +171,7 @@ _Contrast = c_struct(  # as in contrast.c
 def adam(
     numbers: dict[str, float], on: Tensor, loss: Tensor, given: dict[str, Tensor], **state: Tensor
 ) -> Tensor | None:
-    """`Fleet.step` for `given` a gradient and the buffers after it; `state` changes in place.
+    """`Replicas.step` for `given` a gradient and the buffers after it; `state` changes in place.
 
     Returns (members,) bool: which moved.
     """

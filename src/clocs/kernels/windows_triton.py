@@ -189,7 +189,7 @@ def moving_step(program):
 
 @triton.constexpr_function
 def interpolates(program):
-    """Whether a sample can be made of two neighbours."""
+    """Whether a sample can be made of two neighbors."""
     return any(step[0] == TIME_WARP.value for step in program)
 
 

@@ -1,6 +1,6 @@
 """`clocs.retrieval`: scores of the search on patients that the encoder has never seen.
 
-Two questions. Is the nearest neighbour the same patient: for a recording's first half among all
+Two questions. Is the nearest neighbor the same patient: for a recording's first half among all
 second halves and, where patients have several recordings, for a recording among all others? And do
 the ten nearest other patients share the diagnosis more often than chance? Where no patient has two
 recordings, as in the paper's four datasets, the same patient means the same recording.
@@ -40,9 +40,9 @@ NEAREST = 10
 
 @dataclass(frozen=True)
 class SamePatient:
-    """How often a nearest neighbour is of the same patient, and would be with random vectors."""
+    """How often a nearest neighbor is of the same patient, and would be with random vectors."""
 
-    top1: float  # share of queries whose nearest neighbour is
+    top1: float  # share of queries whose nearest neighbor is
     top10: float  # share of queries with one among the ten nearest
     chance: float  # expected top1 of random vectors
     chance10: float
@@ -55,7 +55,7 @@ class SamePatient:
 class Diagnosis:
     """How many of the ten nearest other patients share a label.
 
-    `per_label` has, for the patients of each label, the share of neighbours with it, the share of
+    `per_label` has, for the patients of each label, the share of neighbors with it, the share of
     all other patients with it, and the number of patients.
     """
 
@@ -269,7 +269,7 @@ def _halves(frames: Embeddings, spec: FrameSpec) -> SamePatient | None:
 def _same_patient(
     same: NDArray[np.bool_], own: NDArray[np.int64], among: int, frame: FrameSpec
 ) -> SamePatient:
-    """same: (queries, up to 10) whether a neighbour matches; own: (queries,) how many could."""
+    """same: (queries, up to 10) whether a neighbor matches; own: (queries,) how many could."""
     step = np.arange(min(NEAREST, among))
     # Probability that none of ten drawn without replacement matches.
     missed = np.maximum(among - own[:, None] - step, 0) / (among - step)

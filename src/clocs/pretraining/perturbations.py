@@ -1,7 +1,7 @@
 """Perturbations of ECG views, batched on the device: x: (members, n, samples) -> the same shape.
 
 Random draws are functions of (key, place in the chain, element): independent for every member and
-each of its n views, and the same on every device and for every fleet. No loop over views, no shape
+each of its n views, and the same on every device and for every number of members. No loop over views, no shape
 that depends on data, no wait for the host.
 """
 
@@ -92,7 +92,7 @@ def time_warp(x: Tensor, keys: Tensor, *, pieces: int = 9, factor: float = 1.05)
 
     Time 0…samples−1 is cut into equal pieces; each is stretched by one or the other with
     probability ½; all together are scaled back to the same length, first and last sample in place.
-    The value at a sample is x at the time that came to lie there, linear between its neighbours.
+    The value at a sample is x at the time that came to lie there, linear between its neighbors.
     """
     members, n, samples = x.shape
     coins = keyed_random.uniform(keys, n * pieces).view(members, n, pieces) < 0.5

@@ -1,1 +1,1 @@
-"""The service: embeddings, predictions and neighbours of posted ECGs over HTTP."""
+"""The service: embeddings, predictions and neighbors of posted ECGs over HTTP."""
