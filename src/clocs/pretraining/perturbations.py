@@ -1,8 +1,8 @@
 """Perturbations of ECG views, batched on the device: x: (members, n, samples) -> the same shape.
 
 Random draws are functions of (key, place in the chain, element): independent for every member and
-each of its n views, and the same on every device and for every number of members. No loop over views, no shape
-that depends on data, no wait for the host.
+each of its n views, and the same on every device and for every number of members. No loop over
+views, no shape that depends on data, no wait for the host.
 """
 
 from __future__ import annotations
