@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,13 @@ class OddError(Exception):
 
 @dataclass
 class Call:
-    """Unpickled, it makes a folder."""
+    """Unpickled, it calls `what`, which makes a folder or a file."""
 
-    folder: Path
+    what: Any
+    path: Path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.folder),)
+        return self.what, (str(self.path),)
 
 
 @dataclass
@@ -71,7 +73,11 @@ class Act:
             case "odd defect":
                 raise OddError(1, 2)
             case "call":
-                return Call(self.log.with_name("called"))
+                return Call(os.mkdir, self.log.with_name("called"))
+            case "class":  # of a module that may answer, which has only imported it
+                return Call(LimitedWorkers, self.log.with_name("called"))
+            case "map":
+                return Call(partial(np.memmap, mode="w+", shape=1), self.log.with_name("called"))
             case "secret":
                 return os.environ.get("CLOCS_TOKEN")
         return np.full(1000, sum(item.encode()), np.int16)
@@ -131,13 +137,17 @@ def test_a_reader_of_strangers_files_knows_no_secret_and_calls_nothing_here(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOCS_TOKEN", "secret")
-    workers = LimitedWorkers(act, lambda item, why: why, 1, LIMITS, strangers=True)
-    with closing(workers):
-        workers.submit(["secret"])
-        assert workers.take() == [None]
-        workers.submit(["call"])
-        with pytest.raises(EndedError):
-            workers.take()
+    for item in ("secret", "an array", "call", "class", "map"):
+        workers = LimitedWorkers(act, lambda item, why: why, 1, LIMITS, strangers=(__name__,))
+        with closing(workers):
+            workers.submit([item])
+            if item == "secret":
+                assert workers.take() == [None]
+            elif item == "an array":
+                assert isinstance(workers.take()[0], np.ndarray)
+            else:
+                with pytest.raises(EndedError):
+                    workers.take()
     assert not act.log.with_name("called").exists()
 
 

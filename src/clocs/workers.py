@@ -22,12 +22,13 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
+from typing import IO, Any, BinaryIO, Generic, NoReturn, TypeVar
 
 from clocs.errors import ClocsError
 from clocs.limits import ReadingLimits
@@ -69,7 +70,7 @@ class LimitedWorkers(Generic[T, R]):
         limits: ReadingLimits,
         *,
         fork: bool = False,
-        strangers: bool = False,
+        strangers: Collection[str] = (),
     ) -> None:
         """Start the processes.
 
@@ -80,8 +81,9 @@ class LimitedWorkers(Generic[T, R]):
             processes: How many.
             limits: Of each process.
             fork: Fork this process, which is faster and safe only where it has no threads.
-            strangers: The items are strangers' files. The processes get no environment, which may
-                hold secrets, and from their answers only values are made, nothing is called.
+            strangers: Where the items are strangers' files: modules whose classes an answer may
+                hold. From answers, only these, plain values and arrays are then made. The processes
+                get no environment, which may hold secrets.
 
         Raises:
             UnsendableError: Processes started afresh do not know `act`.
@@ -282,8 +284,8 @@ class _Forked(_Process):
 
 
 class _Spawned(_Process):
-    def __init__(self, start: bytes, strangers: bool) -> None:
-        self._how = _Values if strangers else pickle.Unpickler
+    def __init__(self, start: bytes, strangers: Collection[str]) -> None:
+        self._how = partial(_Values, strangers) if strangers else pickle.Unpickler
         shared: tuple[int, ...] = ()
         if sys.platform == "linux":
             shared = (os.memfd_create("clocs"),)
@@ -296,7 +298,7 @@ class _Spawned(_Process):
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # warnings about strangers' files
             pass_fds=shared,
-            bare=strangers,
+            bare=bool(strangers),
         )
         for handle in shared:
             os.close(handle)
@@ -383,18 +385,24 @@ def _results(
 
 
 class _Values(pickle.Unpickler):
-    """Unpickles instances of plain types, of NumPy's and of this package's; all else is refused."""
+    """Unpickles plain values, arrays, and instances of classes that some modules define."""
 
-    PLAIN = ("builtins", "collections", "datetime", "decimal", "fractions", "pathlib", "uuid")
-    ARRAYS = ("_frombuffer", "_reconstruct", "scalar")
+    PLAIN = frozenset({"set", "frozenset", "bytearray", "complex", "RuntimeError"})
+    ARRAYS = frozenset({"ndarray", "dtype", "_frombuffer", "_reconstruct", "scalar"})
+
+    def __init__(self, modules: Collection[str], file: IO[bytes], **options: Any) -> None:
+        super().__init__(file, **options)
+        self._modules = modules
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name)
-        package = module.partition(".")[0]
-        known = isinstance(found, type) and (package in ("clocs", "numpy") or module in self.PLAIN)
-        if not known and not (package == "numpy" and name in self.ARRAYS):
-            raise pickle.UnpicklingError(f"an answer may not hold {module}.{name}")
-        return found
+        """Refuse before anything is imported; a name with dots could lead out of its module."""
+        array = module.partition(".")[0] == "numpy" and name in self.ARRAYS
+        own = module in self._modules and "." not in name
+        if array or own or (module == "builtins" and name in self.PLAIN):
+            found = super().find_class(module, name)
+            if not own or (isinstance(found, type) and found.__module__ == module):
+                return found
+        raise pickle.UnpicklingError(f"an answer may not hold {module}.{name}")
 
 
 def shared_slots(handle: int) -> list[memoryview]:
@@ -425,8 +433,9 @@ def send(file: BinaryIO, value: object, slot: memoryview | None) -> None:
 
 
 def receive(
-    file: BinaryIO, slot: memoryview | None, how: type[pickle.Unpickler], *, keep: bool = False
-) -> Any:
+    file: BinaryIO, slot: memoryview | None, how: Callable[..., pickle.Unpickler],
+    *, keep: bool = False,
+) -> Any:  # fmt: skip
     """What was sent; with `keep`, its arrays are copied out of the slot."""
     data, places = how(file).load()
     buffers: list[memoryview | bytearray] = []

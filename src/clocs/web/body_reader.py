@@ -31,6 +31,7 @@ MAX_MEMORY = 2 << 30  # bytes
 AT_ONCE = 8  # bodies being received, waiting or being read; more are told to come back
 LARGE = 4 << 20  # bytes of a body; such bodies are read one at a time, and others meanwhile
 
+_ANSWERS = ("clocs.errors", "clocs.recording", "clocs.web.uploads")  # define what a reader returns
 _Item = tuple[Mapping[str, Any], Sequence[pickle.PickleBuffer]]
 _Workers = LimitedWorkers[_Item, Posted | ClocsError]
 
@@ -110,7 +111,7 @@ class BodyReader:
         if found is None:
             limits = ReadingLimits(MAX_MEMORY, SECONDS, wall_seconds=self._seconds)
             self._own.workers = found = LimitedWorkers(
-                self._read, _refused, 1, limits, strangers=True
+                self._read, _refused, 1, limits, strangers=_ANSWERS
             )
             self._started.append(found)
         return found
