@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -81,3 +82,10 @@ def test_no_class_name_exists_twice() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(path.name)
     assert not {name: files for name, files in found.items() if len(files) > 1}
+
+
+def test_modules_that_scripts_name_exist() -> None:
+    scripts = [path for path in (SRC.parent / "script").iterdir() if path.is_file()]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
+    named = set(re.findall(r"(?:import|from|,) (clocs(?:\.[a-z_]+)+)", text))
+    assert named and named <= imports().keys()
