@@ -179,13 +179,13 @@ def test_a_file_finds_similar_recordings_but_never_itself(
     for level, others in (("patient", 39), ("recording", 78)):
         facts = as_json("similar", index, "--file", record, "-k", 100, "--level", level)
         by_id = as_json("similar", index, "--patient", own, "-k", 100, "--level", level)
-        assert len(facts["neighbours"]) == len(by_id["neighbours"]) == others
-        assert own not in {one["patient"] for one in facts["neighbours"]}
+        assert len(facts["neighbors"]) == len(by_id["neighbors"]) == others
+        assert own not in {one["patient"] for one in facts["neighbors"]}
     # One sample changed makes it another recording: then the original is the nearest.
     nearly = changed_copy(record, tmp_path)
     facts = as_json("similar", index, "--file", nearly, "--level", "recording")
-    assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
-    assert facts["neighbours"][0]["distance"] < 1e-4
+    assert facts["neighbors"][0]["recording"] == small_store.table["id"][0]
+    assert facts["neighbors"][0]["distance"] < 1e-4
 
 
 def changed_copy(record: Path, folder: Path) -> Path:
@@ -211,8 +211,8 @@ def test_an_index_has_one_frame_and_files_are_cut_into_it(
         as_json("index", run, store, "--out", folder, *options)
         assert open_index(folder).frame == seconds
         facts = as_json("similar", folder, "--file", nearly, "--level", "recording")
-        assert facts["neighbours"][0]["recording"] == small_store.table["id"][0]
-        assert facts["neighbours"][0]["distance"] < 1e-4
+        assert facts["neighbors"][0]["recording"] == small_store.table["id"][0]
+        assert facts["neighbors"][0]["distance"] < 1e-4
         done = clocs("index", run, store, "--out", folder, "--add", "--frame", 7, code=1)
         assert f"made from frames of {seconds:g} s" in done.stderr
     both = (run, store, nearly, "--out", tmp_path / "e.parquet")
@@ -227,9 +227,9 @@ def test_a_patient_is_never_their_own_neighbor(index: Path, small_store: Store) 
     for level, others in (("patient", 39), ("recording", 78)):
         query = f"{small_store.manifest.dataset}:{patient}"
         facts = as_json("similar", index, "--patient", query, "-k", 100, "--level", level)
-        assert len(facts["neighbours"]) == others
-        assert patient not in {one["patient"] for one in facts["neighbours"]}
-        distances = [one["distance"] for one in facts["neighbours"]]
+        assert len(facts["neighbors"]) == others
+        assert patient not in {one["patient"] for one in facts["neighbors"]}
+        distances = [one["distance"] for one in facts["neighbors"]]
         assert distances == sorted(distances)
 
 
@@ -246,7 +246,7 @@ def test_no_patient_of_a_duplicate_recording_is_returned_for_its_file(
     index.save(folder / "recording")
     for level in INDEXED:
         facts = as_json("similar", folder, "--file", record, "-k", 100, "--level", level)
-        found = {one["patient"] for one in facts["neighbours"]}
+        found = {one["patient"] for one in facts["neighbors"]}
         assert len(found) == 38
         assert not found & {small_store.table["patient"][0], other}
 
@@ -277,7 +277,7 @@ def test_filters_hold(index: Path, small_store: Store) -> None:
         & (pl.col("age") >= 40)
         & (pl.col("patient") != row["patient"])
     )["patient"]
-    assert {one["patient"] for one in facts["neighbours"]} == set(people)
+    assert {one["patient"] for one in facts["neighbors"]} == set(people)
 
 
 def test_wrong_arguments_get_one_sentence(
@@ -394,7 +394,7 @@ def test_embed_and_similar_take_the_file_of_a_cohort(
     assert made["patients"] == 3
     clocs("index", run, small_store.path, "--out", tmp_path / "index")
     found = as_json("similar", tmp_path / "index", "--patient", names[0], "--cohort", file)
-    assert sorted(one["patient"] for one in found["neighbours"]) == names[1:]
+    assert sorted(one["patient"] for one in found["neighbors"]) == names[1:]
     file.write_text("nobody", encoding="utf-8")
     for words in (
         ("embed", run, small_store.path, "--out", out),

@@ -69,7 +69,7 @@ def test_every_command_that_takes_an_encoder_takes(name: str, own: Path) -> None
     facts = as_json("info", own / "index")
     assert facts["patient"]["vectors"] == 16
     found = as_json("similar", own / "index", "--file", own / FILE, "--rate", 500, "-k", 1)
-    assert found["neighbours"][0]["distance"] == pytest.approx(0, abs=1e-3)
+    assert found["neighbors"][0]["distance"] == pytest.approx(0, abs=1e-3)
     for made in ("own", "shared"):
         clocs("predict", f"{made}.safetensors", FILE, "--rate", 500, cwd=own)
     clocs("explore", "--embeddings", "patients.parquet", "--checkpoint", name, cwd=own)

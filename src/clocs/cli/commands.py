@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,7 +38,11 @@ SHOWN = 40  # rows of predictions in the terminal
 def execute(command: click.Command, given: dict[str, Any], *, as_json: bool) -> int:
     """Run a command with what was typed, print its answer, and return its exit code."""
     action = globals()[str(command.name)]
-    own = {name for name, one in inspect.signature(action).parameters.items() if one.kind == 3}
+    own = {
+        name
+        for name, one in inspect.signature(action).parameters.items()
+        if one.kind is one.KEYWORD_ONLY
+    }
     module, _, name = command.row.calls.rpartition(".")  # type: ignore[attr-defined]
     function = getattr(import_module(module or "clocs"), name)
     rest = {name: value for name, value in given.items() if name not in own}
@@ -407,7 +412,7 @@ def predict(
         raise SettingError(f"the split {split} has no recording; give another `split`")
     shown: list[Any] = []
     if file is None:
-        in_words = lambda reason: in_options(reason, call.command)  # noqa: E731
+        in_words = partial(in_options, command=call.command)
         shown.append(tables.predictions_table(made.head(SHOWN), in_words))
         more = f"… and {made.height - SHOWN:,} more rows; see all with --out."
         shown += [more] if made.height > SHOWN else []

@@ -85,7 +85,7 @@ def similar(call: Call) -> Answer:
 
         leads = open_index(Path(given["index"]), level).leads
         shown += [f"Leads: {', '.join(leads)}, those of the index."] if leads else []
-    facts = {"query": str(query), "level": level, "neighbours": rows.to_dicts()}
+    facts = {"query": str(query), "level": level, "neighbors": rows.to_dicts()}
     return Answer(facts, shown)
 
 

@@ -209,7 +209,7 @@ class PhysioNet2021(PublishedDataset):
 
     def list(self) -> Listing:
         entries, lost = base.wfdb_entries(self.source, {})
-        if not self.databases:  # else whoever gives one database alone has said so
+        if not self.databases:  # else the user has named the databases
             self.require(len(entries), "*.hea with #Dx")
         wanted = self.databases or tuple(DATABASES)
         chosen = [

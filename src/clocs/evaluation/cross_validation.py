@@ -27,7 +27,7 @@ from clocs.frames.splits import keys_of
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.leak_guard import seen_patients
 
-MIN = 3  # one to test on, one to validate on, one to train on
+MIN_FOLDS = 3  # one to test on, one to validate on, one to train on
 NumberOfFolds: TypeAlias = int | Literal["official"]
 
 
@@ -64,9 +64,9 @@ def divided(
         left = [place for place in range(len(names)) if (part == place).any()]
         names = [names[place] for place in left]
         part = np.array([left.index(place) if place in left else -1 for place in part.tolist()])
-    if len(names) < MIN:
+    if len(names) < MIN_FOLDS:
         raise SettingError(
-            f"{len(names)} parts can be tested on, and `folds` needs {MIN}: to test, to "
+            f"{len(names)} parts can be tested on, and `folds` needs {MIN_FOLDS}: to test, to "
             "validate and to train on; give a larger number"
         )
     sizes = np.bincount(part[labeled & (part >= 0)], minlength=len(names))
@@ -93,8 +93,8 @@ def _parts(frames: Frames, folds: NumberOfFolds) -> tuple[list[str], NDArray[np.
             )
         names = sorted(set(frames.fold) - {""}, key=lambda name: (len(name), name))
         return names, np.array([names.index(one) if one else -1 for one in frames.fold])
-    if isinstance(folds, bool) or not isinstance(folds, int) or folds < MIN:
-        raise SettingError(f"`folds` is {folds!r:.50}; give at least {MIN}, or 'official'")
+    if isinstance(folds, bool) or not isinstance(folds, int) or folds < MIN_FOLDS:
+        raise SettingError(f"`folds` is {folds!r:.50}; give at least {MIN_FOLDS}, or 'official'")
     keyed = frames.keyed(frames.patient_ids)
     keys = keys_of(f"{frames.split_seed}:fold:{patient}" for patient in keyed)
     return [str(place + 1) for place in range(folds)], (keys % np.uint64(folds)).astype(np.int64)

@@ -81,7 +81,7 @@ def run_demo(
     patients: int,
     stage: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Demo:
-    """Run the whole workflow on simulated ECGs: prepare, pre-train, evaluate, search, report.
+    """Run the whole workflow on simulated ECGs: prepare, pre-train, evaluate, draw.
 
     Args:
         folder: Created if needed.

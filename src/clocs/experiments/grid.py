@@ -37,11 +37,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "segments3": {"options": {"segments": 3}},
     "segments4": {"options": {"segments": 4}},
 }
-_TITLES: tuple[str, ...] = ("positives: pairs of segments alone", "batch norm per view")
-_TITLES += ("signals in mV, not normalized", "three segments", "four segments")
-# the title of each row
-ABLATIONS: dict[str | None, str] = {None: "CMSC"}
-ABLATIONS |= zip(VARIANTS, _TITLES, strict=True)
+ABLATIONS = {  # the title of each row
+    None: "CMSC",
+    "instance-pairs": "positives: pairs of segments alone",
+    "norm-per-view": "batch norm per view",
+    "unnormalised": "signals in mV, not normalized",
+    "segments3": "three segments",
+    "segments4": "four segments",
+}
 SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
 LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
 MAX_LABELED = {"cardiology": 100}  # its training part has fewer than 300 patients

@@ -17,8 +17,10 @@ from clocs.experiments.results import Results
 from clocs.experiments.tables import PROTOCOLS, efficiency_cell
 from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
-_HEX: tuple[str, ...] = ("#7a7f8c", "#a5a9b3", "#5b4a9c", "#b58900", "#cc79a7")
-_HEX += ("#d55e00", "#0072b2", "#009e73", "#56a4d9")
+_HEX = (
+    "#7a7f8c", "#a5a9b3", "#5b4a9c", "#b58900", "#cc79a7", "#d55e00", "#0072b2", "#009e73",
+    "#56a4d9",
+)  # fmt: skip
 METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
 

@@ -1,7 +1,7 @@
 """Groups of patients: saved cohorts, comparisons in numbers, average beats.
 
-Cohorts are files in a folder, one CSV table of IDs each. The folder is beside the stores, for who
-has these may know the IDs; what leaves the server is pseudonyms. `clocs embed --cohort` and others
+Cohorts are files in a folder, one CSV table of IDs each. The folder is beside the stores, whose
+owner may know the IDs; what leaves the server is pseudonyms. `clocs embed --cohort` and others
 take the files.
 """
 

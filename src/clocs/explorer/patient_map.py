@@ -286,7 +286,7 @@ def placed(others: Positions, some: Positions, positions: Positions) -> Position
 
 
 def _rotated(positions: Positions) -> Positions:
-    """Centerd, with the longer axis horizontal, to fill a wide screen."""
+    """Centered, with the longer axis horizontal, to fill a wide screen."""
     centered = positions - positions.mean(axis=0)
     _, axes = np.linalg.eigh(centered.T @ centered)
     return np.ascontiguousarray(centered @ axes[:, ::-1], np.float32)

@@ -11,7 +11,7 @@ from typing import Any
 from clocs.files import LOCK
 
 DEPTH = 3  # folders below the one that was given
-MAX = 200  # runs listed
+MAX_RUNS = 200  # runs listed
 MAX_BYTES = 4 << 20  # of a log in one answer
 LOG, SETTINGS = "log.jsonl", "settings.json"  # as `clocs.pretraining` writes them
 
@@ -22,7 +22,7 @@ def run_folders(place: Path) -> dict[str, Path]:
     for depth in range(DEPTH + 1):
         for file in sorted(place.glob("/".join([*["*"] * depth, SETTINGS]))):
             folder = file.parent
-            if len(found) < MAX and ((folder / LOG).is_file() or (folder / LOCK).is_file()):
+            if len(found) < MAX_RUNS and ((folder / LOG).is_file() or (folder / LOCK).is_file()):
                 found[str(folder.relative_to(place)) if depth else place.name or "run"] = folder
     return found
 

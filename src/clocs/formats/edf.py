@@ -415,7 +415,7 @@ def _parsed(data: bytes) -> Iterator[Note]:
 def _within(
     notes: Sequence[Note], rate: float, wanted: slice, samples: int
 ) -> tuple[tuple[Episode, ...], str]:
-    """Rhythms within a base.stretch as episodes, and the other annotations there as text."""
+    """Rhythms within a stretch as episodes, and the other annotations there as text."""
     timed = sorted(notes, key=lambda note: note.onset)
     rhythms = [note for note in timed if is_rhythm(note.text)]
     episodes = []

@@ -39,7 +39,7 @@ _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec"
 NO_FILE = "~"  # in place of a signal file or a segment: there are no samples
 _NO_PREFIX = "\n"  # no line starts like this
 _LARGEST_INT32 = 2**31 - 1
-_MAX = 2**40  # samples, bytes or segments: far more than any record has
+_MAX_COUNT = 2**40  # samples, bytes or segments: far more than any record has
 
 
 class Signal(NamedTuple):
@@ -163,7 +163,7 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
 
 def _count(text: str) -> int:
     count = int(text)
-    if count > _MAX:
+    if count > _MAX_COUNT:
         raise ValueError(f"it counts to {text:.20}")
     return count
 

@@ -221,7 +221,7 @@ def make_frames(
     if of_patients is not None:
         own = of_patients([f"{manifest.dataset}:{name}" for name in plan.patient_ids])[plan.patient]
     base = np.concatenate(([0], np.cumsum(size * plan.has.sum(axis=1) * own)))
-    room = max(int(base[-1]), spec.samples)  # a window fits in, whoever has none
+    room = max(int(base[-1]), spec.samples)  # a window fits in, also of a recording without frames
     signals = allocate_signals(room, beside=store.path.parent, memory=memory)
     scale = np.full((len(cuts.start), len(plan.leads)), np.nan, np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))

@@ -120,7 +120,7 @@ def _folder() -> Path:
         private_folder(folder)
         if not _is_ours(folder):
             folder.chmod(0o700)
-        # whoever can write to the cache could put another folder in place of this one
+        # someone who can write to the cache could put another folder in place of this one
         if _is_ours(folder) and (_is_ours(cache.resolve()) or _is_sticky(cache)):
             with tempfile.TemporaryFile(dir=folder):
                 return folder

@@ -40,7 +40,7 @@ _FORMAT = 1
 _DATASET = "scikit-learn"  # of patients in the cards of encoders that are trained here
 _VALIDATION = 0.2  # share of the patients, for early stopping
 SAMPLES = 2500  # of a frame, unless it is very short
-_MIN = 2  # patients in either part
+_MIN_PATIENTS = 2  # patients in either part
 
 
 class _ValueError(SettingError, ValueError):
@@ -324,13 +324,13 @@ def _names_by_part(patients: Sequence[str], seed: int) -> list[str]:
     else is to be left out, so names are varied until they are in the part that they should be in.
     """
     distinct = sorted(set(patients))
-    if len(distinct) < 2 * _MIN:
+    if len(distinct) < 2 * _MIN_PATIENTS:
         raise _ValueError(
             f"{len(patients)} samples of {len(distinct)} patients are too few to learn from; give "
-            f"at least {2 * _MIN} patients"
+            f"at least {2 * _MIN_PATIENTS} patients"
         )
     order = np.argsort(keys_of(f"{seed}:{patient}" for patient in distinct), kind="stable")
-    validation = set(order[: max(_MIN, round(_VALIDATION * len(distinct)))].tolist())
+    validation = set(order[: max(_MIN_PATIENTS, round(_VALIDATION * len(distinct)))].tolist())
     names = {}
     for i, patient in enumerate(distinct):
         variants = [f"{patient}/{k}" for k in range(200)]

@@ -227,7 +227,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _has(facts: dict[str, Any], kind: Any, *, more: bool = False) -> bool:
-    """Whether an object has the fields of a dataclass, those with a default if it likes."""
+    """Whether an object has the fields of a dataclass, those with a default being optional."""
     hints = get_type_hints(kind)
     known = {one.name: one.default is one.default_factory for one in fields(kind)}  # MISSING both
     needed = {name for name, required in known.items() if required}

@@ -161,7 +161,7 @@ def _seen_in(
     own = _of_dataset(one, patients)
     if one.folds is None:
         parts: NDArray[np.int8] = parts_of(patients, one.split_seed)
-    elif folds is None:  # whoever it was, it could have been this one
+    elif folds is None:  # any patient of that dataset could have been this one
         return own
     else:
         parts = one.folds.parts(patients, folds, one.split_seed)

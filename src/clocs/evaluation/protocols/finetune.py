@@ -29,7 +29,6 @@ def predict(
 
     from clocs.evaluation import finetune_task
     from clocs.evaluation.classifier_loss import FinetunedClassifier
-    from clocs.evaluation.finetune_task import Augmentation
     from clocs.evaluation.labeled import CurveRecorder
     from clocs.training.loop import fit
 
@@ -48,7 +47,7 @@ def predict(
     train = finetune_task.LabeledWindows.to_learn(given.parts[0], device)
     validation = finetune_task.LabeledWindows.of(given.parts[1], device)
     labeled = given.labeled_rows
-    augmentation = Augmentation.of(
+    augmentation = finetune_task.Augmentation.of(
         given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
     )
     weights, recorder = given.class_weights(), CurveRecorder(given)

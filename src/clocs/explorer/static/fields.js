@@ -10,7 +10,7 @@ const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf
 const SHAPES = ["disc", "diamond", "square", "triangle", "ring"];
 export const NONE = "unknown";
 export const UNLABELED = "no label";
-export const GREY = 8; // the kind of a point that is filtered out: below all others, a disc
+export const GRAY = 8; // the kind of a point that is filtered out: below all others, a disc
 
 const dark = () => document.documentElement.dataset.theme === "dark";
 const ramp = () => (dark() ? DARK_RAMP : RAMP);
@@ -100,7 +100,7 @@ export class Fields {
   // several labels has the color of the first in `wanted`, a mask. `only`: (n) 1 for those in a group.
   look(by, failed, wanted, only = null) {
     const n = this.columns.age.length, look = new Uint32Array(n), field = this.all[by], last = field.values.length - 1;
-    const gray = word(color("faded"), GREY), { labels } = this.columns;
+    const gray = word(color("faded"), GRAY), { labels } = this.columns;
     const paints = Uint32Array.from(field.values, (value) => word(this.paint(value), value.shape + 1));
     const scale = field.numbers && this.#scale(field);
     for (let i = 0; i < n; i++) {

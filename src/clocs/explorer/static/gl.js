@@ -1,13 +1,13 @@
 // Draws points with WebGL2, on machines with a graphics card.
 
-import { GREY } from "./fields.js";
+import { GRAY } from "./fields.js";
 
 const VERTEX = `#version 300 es
 in vec2 place; in vec3 rgb; in float kind;
 uniform vec2 center, scale; uniform float size; uniform bool gray;
 out vec3 ink; flat out int shape;
 void main() {
-  bool other = (kind > ${GREY - 0.5}) != gray;
+  bool other = (kind > ${GRAY - 0.5}) != gray;
   ink = rgb; shape = gray ? 0 : int(kind) - 1;
   gl_Position = kind < 0.5 || other ? vec4(2.0, 2.0, 2.0, 1.0) : vec4((place - center) * scale, 0.0, 1.0);
   gl_PointSize = size;
@@ -84,14 +84,14 @@ export class GlPainter {
     if (places) this.fill(places, looks);
   }
 
-  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden, 1 + shape, or GREY.
+  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden, 1 + shape, or GRAY.
   fill(places, looks) {
     const { gl } = this;
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.place);
     gl.bufferData(gl.ARRAY_BUFFER, places, gl.STATIC_DRAW);
     gl.bindBuffer(gl.ARRAY_BUFFER, this.buffers.look);
     gl.bufferData(gl.ARRAY_BUFFER, looks, gl.DYNAMIC_DRAW);
-    this.gray = new Uint8Array(looks.buffer).some((byte, at) => at % 4 === 3 && byte === GREY);
+    this.gray = new Uint8Array(looks.buffer).some((byte, at) => at % 4 === 3 && byte === GRAY);
   }
 
   // The first `count` points. size: of a point, in canvas pixels.

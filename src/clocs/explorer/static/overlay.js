@@ -2,7 +2,7 @@
 
 import { centers, contours } from "./contours.js";
 import { $ } from "./dom.js";
-import { drawSymbol, GREY, mixed } from "./fields.js";
+import { drawSymbol, GRAY, mixed } from "./fields.js";
 
 // More values than colors are hard to tell apart, so their names stand on the map, unless asked otherwise.
 const COLORS = 7;
@@ -14,7 +14,7 @@ export function overlay({ state, look, fields, columns, filter }) {
   $("show-names").disabled = !used;
   $("show-names").setAttribute("aria-pressed", String(naming));
   $("show-contours").setAttribute("aria-pressed", String(state.contours));
-  const stands = (i) => look[4 * i + 3] !== GREY;
+  const stands = (i) => look[4 * i + 3] !== GRAY;
   const codeOf = (i) => {
     if (!stands(i)) return -1;
     if (field.codes) return field.codes[i];

@@ -1,6 +1,6 @@
 // Draws points without a graphics card: blends small stamps of each shape into an image.
 
-import { GREY } from "./fields.js";
+import { GRAY } from "./fields.js";
 
 const STEPS = 4; // stamps per shape and axis, for positions between pixels
 const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
@@ -12,7 +12,7 @@ export class PixelPainter {
     this.pen = canvas.getContext("2d");
   }
 
-  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden, 1 + shape, or GREY.
+  // places: (2n) floats; looks: (n) 32-bit numbers of red, green, blue, and 0 for hidden, 1 + shape, or GRAY.
   fill(places, looks) {
     this.places = places;
     this.kinds = new Uint8Array(looks.length);
@@ -22,7 +22,7 @@ export class PixelPainter {
       const word = looks[k], kind = LITTLE ? word >>> 24 : word & 255;
       this.kinds[k] = kind;
       this.inks[k] = LITTLE ? word | 0xff000000 : word | 255;
-      this.gray ||= kind === GREY;
+      this.gray ||= kind === GRAY;
     }
   }
 
@@ -50,7 +50,7 @@ export class PixelPainter {
     const left = margin + canvas.width / 2 - center[0] * unit, top = margin + canvas.height / 2 + center[1] * unit;
     const low = margin / 2, right = across - low, bottom = down - low;
     for (let k = 0; k < count; k++) {
-      if (!kinds[k] || (kinds[k] === GREY) !== gray) continue;
+      if (!kinds[k] || (kinds[k] === GRAY) !== gray) continue;
       const kind = gray ? 1 : kinds[k];
       const x = left + places[2 * k] * unit, y = top - places[2 * k + 1] * unit;
       if (!(x >= low && y >= low && x < right && y < bottom)) continue;

@@ -1,6 +1,6 @@
 // A scatter plot: the visible part of the plane, and finding points; a painter draws them.
 
-import { GREY } from "./fields.js";
+import { GRAY } from "./fields.js";
 import { GlPainter } from "./gl.js";
 import { PixelPainter } from "./pixels.js";
 
@@ -30,7 +30,7 @@ export class Scatter {
     this.#fill();
   }
 
-  // look: (4n) bytes: red, green, blue, and 0 for hidden, 1 + shape, or GREY for those below all others.
+  // look: (4n) bytes: red, green, blue, and 0 for hidden, 1 + shape, or GRAY for those below all others.
   setLook(look) {
     this.look = look;
     this.#fill();
@@ -38,7 +38,7 @@ export class Scatter {
 
   #stands(row) { // whether a point is neither hidden nor gray
     const kind = this.look[4 * row + 3];
-    return kind > 0 && kind < GREY;
+    return kind > 0 && kind < GRAY;
   }
 
   #fill() {
