@@ -68,7 +68,7 @@ class Short(Dataset):
             labels=(self.labels[number % 2],),
             age=61.0,
             sex="female",
-            taken=f"2019-01-{number % 28 + 1:02d}T12:00:00",
+            recorded_at=f"2019-01-{number % 28 + 1:02d}T12:00:00",
             extra={"device": "MAC 5500", "site": f"{number % 40}"},
         )
 

@@ -86,7 +86,7 @@ def _dicom(folder: Path, one: Recording) -> str:
     file = FileDataset("", {}, file_meta=meta, preamble=b"\0" * 128)
     file.SOPClassUID, file.SOPInstanceUID = _TWELVE_LEAD, meta.MediaStorageSOPInstanceUID
     file.PatientID, file.Modality = one.patient, "ECG"
-    file.AcquisitionDateTime = (one.taken or date.today().isoformat()).translate(
+    file.AcquisitionDateTime = (one.recorded_at or date.today().isoformat()).translate(
         str.maketrans("", "", "-:T")
     )
     file.WaveformSequence = [group]

@@ -9,126 +9,88 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clocs._version import __version__
+from clocs._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from clocs.datasets.download import download
-    from clocs.errors import ClocsError
-    from clocs.evaluation.evaluate import evaluate, evaluate_many, validation_auc
-    from clocs.experiments.report import report
-    from clocs.experiments.reproduce import reproduce
-    from clocs.explorer.run import explore
-    from clocs.figures.draw import figure
-    from clocs.formats.read import read
-    from clocs.frames.frames import Frames
-    from clocs.models.classifier import Classifier, load
+    from clocs.datasets.download import download as download
+    from clocs.errors import ClocsError as ClocsError
+    from clocs.evaluation.evaluate import evaluate as evaluate
+    from clocs.evaluation.evaluate import evaluate_many as evaluate_many
+    from clocs.evaluation.evaluate import validation_auc as validation_auc
+    from clocs.experiments.report import report as report
+    from clocs.experiments.reproduce import reproduce as reproduce
+    from clocs.explorer.run import explore as explore
+    from clocs.figures.draw import figure as figure
+    from clocs.formats.read import read as read
+    from clocs.frames.frames import Frames as Frames
+    from clocs.models.classifier import Classifier as Classifier
+    from clocs.models.classifier import load as load
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
-    from clocs.models.dataset_views import huggingface_dataset, torch_dataset
-    from clocs.models.describe import describe
-    from clocs.models.explain import explain
-    from clocs.models.export import export
-    from clocs.models.finetune import finetune
-    from clocs.models.predict import predict
-    from clocs.models.scores import evaluate_classifier
-    from clocs.patients.build_index import index, similar
-    from clocs.patients.distances import patient_distances
-    from clocs.patients.embed import embed
-    from clocs.patients.retrieval import retrieval
-    from clocs.pretraining.pretrain import pretrain
-    from clocs.recording import FrameSpec, Recording
-    from clocs.service.run import serve
-    from clocs.store.prepare import from_arrays, prepare, preview
-    from clocs.store.store import Store, open_store
-    from clocs.training.checkpoint import Checkpoint
+    from clocs.models.dataset_views import huggingface_dataset as huggingface_dataset
+    from clocs.models.dataset_views import torch_dataset as torch_dataset
+    from clocs.models.describe import describe as describe
+    from clocs.models.explain import explain as explain
+    from clocs.models.export import export as export
+    from clocs.models.finetune import finetune as finetune
+    from clocs.models.predict import predict as predict
+    from clocs.models.scores import evaluate_classifier as evaluate_classifier
+    from clocs.patients.build_index import index as index
+    from clocs.patients.build_index import similar as similar
+    from clocs.patients.distances import patient_distances as patient_distances
+    from clocs.patients.embed import embed as embed
+    from clocs.patients.retrieval import retrieval as retrieval
+    from clocs.pretraining.pretrain import pretrain as pretrain
+    from clocs.recording import FrameSpec as FrameSpec
+    from clocs.recording import Recording as Recording
+    from clocs.service.run import serve as serve
+    from clocs.store.prepare import from_arrays as from_arrays
+    from clocs.store.prepare import prepare as prepare
+    from clocs.store.prepare import preview as preview
+    from clocs.store.store import Store as Store
+    from clocs.store.store import open_store as open_store
+    from clocs.training.checkpoint import Checkpoint as Checkpoint
 
-_WHERE = {
-    "download": ("clocs.datasets.download", "download"),
-    "prepare": ("clocs.store.prepare", "prepare"),
-    "preview": ("clocs.store.prepare", "preview"),
-    "from_arrays": ("clocs.store.prepare", "from_arrays"),
-    "open_store": ("clocs.store.store", "open_store"),
-    "pretrain": ("clocs.pretraining.pretrain", "pretrain"),
-    "embed": ("clocs.patients.embed", "embed"),
-    "evaluate_classifier": ("clocs.models.scores", "evaluate_classifier"),
-    "describe": ("clocs.models.describe", "describe"),
-    "figure": ("clocs.figures.draw", "figure"),
-    "explain": ("clocs.models.explain", "explain"),
-    "finetune": ("clocs.models.finetune", "finetune"),
-    "evaluate": ("clocs.evaluation.evaluate", "evaluate"),
-    "export": ("clocs.models.export", "export"),
-    "validation_auc": ("clocs.evaluation.evaluate", "validation_auc"),
-    "explore": ("clocs.explorer.run", "explore"),
-    "predict": ("clocs.models.predict", "predict"),
-    "patient_distances": ("clocs.patients.distances", "patient_distances"),
-    "index": ("clocs.patients.build_index", "index"),
-    "retrieval": ("clocs.patients.retrieval", "retrieval"),
-    "serve": ("clocs.service.run", "serve"),
-    "similar": ("clocs.patients.build_index", "similar"),
-    "evaluate_many": ("clocs.evaluation.evaluate", "evaluate_many"),
-    "reproduce": ("clocs.experiments.reproduce", "reproduce"),
-    "report": ("clocs.experiments.report", "report"),
-    "torch_dataset": ("clocs.models.dataset_views", "torch_dataset"),
-    "huggingface_dataset": ("clocs.models.dataset_views", "huggingface_dataset"),
-    "load": ("clocs.models.classifier", "load"),
-    "read": ("clocs.formats.read", "read"),
-    "Checkpoint": ("clocs.training.checkpoint", "Checkpoint"),
-    "Classifier": ("clocs.models.classifier", "Classifier"),
-    "ClocsEncoder": ("clocs.models.clocs_encoder", "ClocsEncoder"),
-    "ClocsError": ("clocs.errors", "ClocsError"),
-    "Frames": ("clocs.frames.frames", "Frames"),
-    "FrameSpec": ("clocs.recording", "FrameSpec"),
-    "Recording": ("clocs.recording", "Recording"),
-    "Store": ("clocs.store.store", "Store"),
+# names by module
+_PUBLIC = {
+    "datasets.download": "download",
+    "errors": "ClocsError",
+    "evaluation.evaluate": "evaluate evaluate_many validation_auc",
+    "experiments.report": "report",
+    "experiments.reproduce": "reproduce",
+    "explorer.run": "explore",
+    "figures.draw": "figure",
+    "formats.read": "read",
+    "frames.frames": "Frames",
+    "models.classifier": "Classifier load",
+    "models.clocs_encoder": "ClocsEncoder",
+    "models.dataset_views": "huggingface_dataset torch_dataset",
+    "models.describe": "describe",
+    "models.explain": "explain",
+    "models.export": "export",
+    "models.finetune": "finetune",
+    "models.predict": "predict",
+    "models.scores": "evaluate_classifier",
+    "patients.build_index": "index similar",
+    "patients.distances": "patient_distances",
+    "patients.embed": "embed",
+    "patients.retrieval": "retrieval",
+    "pretraining.pretrain": "pretrain",
+    "recording": "FrameSpec Recording",
+    "service.run": "serve",
+    "store.prepare": "from_arrays prepare preview",
+    "store.store": "Store open_store",
+    "training.checkpoint": "Checkpoint",
 }
-
+MODULES = {name: f"clocs.{module}" for module, names in _PUBLIC.items() for name in names.split()}
 # without ClocsEncoder, which needs scikit-learn: `import *` must do without it
-__all__ = [
-    "Checkpoint",
-    "Classifier",
-    "ClocsError",
-    "FrameSpec",
-    "Frames",
-    "Recording",
-    "Store",
-    "__version__",
-    "describe",
-    "download",
-    "embed",
-    "evaluate",
-    "evaluate_classifier",
-    "evaluate_many",
-    "explain",
-    "explore",
-    "export",
-    "figure",
-    "finetune",
-    "from_arrays",
-    "huggingface_dataset",
-    "index",
-    "load",
-    "open_store",
-    "patient_distances",
-    "predict",
-    "prepare",
-    "pretrain",
-    "preview",
-    "read",
-    "report",
-    "reproduce",
-    "retrieval",
-    "serve",
-    "similar",
-    "torch_dataset",
-    "validation_auc",
-]
+__all__ = sorted({"__version__", *MODULES} - {"ClocsEncoder"})  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in MODULES:
         raise AttributeError(f"module 'clocs' has no attribute {name!r}")
-    module, attribute = _WHERE[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_WHERE})
+    return sorted({*__all__, *MODULES})

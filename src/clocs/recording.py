@@ -39,7 +39,7 @@ UNITS_PER_MV = {"mv": 1.0, "uv": 1000.0, "µv": 1000.0, "μv": 1000.0, "nv": 1e6
 
 # What an ECG can be: outside of these, a header is wrong and so would be everything made from it.
 PLAUSIBLE_HZ = (50.0, 10_000.0)
-PLAUSIBLE_STEPS_PER_MV = (1.0, 1e6)
+PLAUSIBLE_COUNTS_PER_MV = (1.0, 1e6)
 LARGEST_MV = 500.0  # electrode offsets and lost leads included
 
 # In `Recording.extra`: what the reader assumed or left out.
@@ -127,14 +127,14 @@ class Recording:
         leads: Names, in canonical spelling for the standard twelve.
         rate: In Hz.
         digital: (leads, samples) int16.
-        gain: (leads,) digital steps per unit.
+        gain: (leads,) ADC counts per unit.
         baseline: (leads,) the digital value of zero.
         unit: 'mV', 'adu' where the gain is unpublished, 'mixed' where not all leads are voltages.
         labels: Labels of the whole recording; empty where labels are per frame or unknown.
         episodes: Labeled stretches, where labels are per frame.
         age: In years, or None.
         sex: 'male', 'female' or None.
-        taken: Date of recording as ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
+        recorded_at: ISO 8601 ('2018-01-11T15:51:15', or the day alone), or None.
         extra: Whatever else the file says, by name.
         gaps: Stretches of single leads that the file has no values for; `digital` is the lead's
             baseline there.
@@ -154,7 +154,7 @@ class Recording:
     episodes: tuple[Episode, ...] = ()
     age: float | None = None
     sex: str | None = None
-    taken: str | None = None
+    recorded_at: str | None = None
     extra: dict[str, str] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
     fold: str | None = None
@@ -450,11 +450,11 @@ def check_plausible(recording: Recording) -> None:
         return
     name, in_mv = recording.id, recording.unit == "mV"
     check_rate(recording.rate, name=name)
-    low, high = PLAUSIBLE_STEPS_PER_MV if in_mv else (math.ulp(0.0), sys.float_info.max)
-    for lead, steps in zip(recording.leads, gain.tolist(), strict=True):
-        if not low <= steps <= high:
+    low, high = PLAUSIBLE_COUNTS_PER_MV if in_mv else (math.ulp(0.0), sys.float_info.max)
+    for lead, counts in zip(recording.leads, gain.tolist(), strict=True):
+        if not low <= counts <= high:
             expected = f"{low:g} to {high:,.0f} per mV" if in_mv else "more than 0"
-            detail = f"{name} has a gain of {steps:g} in lead {lead}; {expected} is plausible"
+            detail = f"{name} has a gain of {counts:g} in lead {lead}; {expected} is plausible"
             raise UnusableError("implausible", detail)
     if not in_mv or not recording.digital.size:
         return
@@ -472,7 +472,7 @@ def check_plausible(recording: Recording) -> None:
 def _surely_plausible(rate: float, unit: str, gain: bytes, baseline: bytes) -> bool:
     """Whether no int16 could exceed the limits; most recordings of a dataset share the answer."""
     steps, zero = np.frombuffer(gain), np.abs(np.frombuffer(baseline, np.int32).astype(np.int64))
-    (slow, fast), (low, high) = PLAUSIBLE_HZ, PLAUSIBLE_STEPS_PER_MV
+    (slow, fast), (low, high) = PLAUSIBLE_HZ, PLAUSIBLE_COUNTS_PER_MV
     if unit != "mV" or not slow <= rate <= fast or steps.size != zero.size:
         return False
     fits = (steps >= low) & (steps <= high) & (zero + 32768 <= LARGEST_MV * steps)
@@ -482,9 +482,9 @@ def _surely_plausible(rate: float, unit: str, gain: bytes, baseline: bytes) -> b
 def quantize(
     signal: NDArray[np.floating], per_mv: float = 1.0
 ) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-    """(leads, samples), `per_mv` of its unit to the mV -> int16 samples, (leads,) steps per mV.
+    """(leads, samples), `per_mv` of its unit to the mV -> int16 samples, (leads,) counts per mV.
 
-    The finest power of ten whose range holds the lead: 10,000 steps per mV (0.1 µV) for ordinary
+    The finest power of ten whose range holds the lead: 10,000 counts per mV (0.1 µV) for ordinary
     ECGs, fewer for larger ones. Values must be finite.
     """
     low, high = signal.min(axis=1, initial=0.0), signal.max(axis=1, initial=0.0)

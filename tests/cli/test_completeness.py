@@ -48,7 +48,7 @@ def test_every_command_has_help_with_an_example_and_few_options(name: str) -> No
 def test_the_table_names_parameters_that_exist(name: str) -> None:
     row = TABLE[name]
     module, _, function = row.calls.rpartition(".")
-    module, function = (module, function) if module else clocs._WHERE[function]
+    module, function = (module, function) if module else (clocs.MODULES[function], function)
     known = {*read_function(module, function, spread=row.spread).parameters}
     known |= read_options(row.rows).keys() if row.rows else set()
     known |= {str(one.name) for one in COMMANDS[name].params}

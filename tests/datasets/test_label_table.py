@@ -163,8 +163,8 @@ def test_excel_keeps_dates_and_ids_that_lost_their_zeros(tmp_path: Path) -> None
     book.save(tmp_path / "t.xlsx")
     table = read_table((tmp_path / "t.xlsx").read_bytes(), name="t.xlsx")
     given = label_recordings(table, names(), FolderOptions(), name="t.xlsx")
-    assert given.info[2] == {"taken": "2020-03-04T10:30:00", "age": "61", "labels": '["AF"]'}
-    assert given.info[0] == {"taken": "2021-01-02", "labels": '["SR"]'}
+    assert given.info[2] == {"recorded_at": "2020-03-04T10:30:00", "age": "61", "labels": '["AF"]'}
+    assert given.info[0] == {"recorded_at": "2021-01-02", "labels": '["SR"]'}
 
 
 def test_parquet_keeps_lists_whole_numbers_and_booleans(tmp_path: Path) -> None:

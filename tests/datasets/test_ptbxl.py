@@ -83,7 +83,7 @@ def test_the_published_layout_gives_patients_dates_folds_and_superclasses(tmp_pa
     first, second, third = found["00001"], found["00008"], found["00009"]
     assert (first.leads, first.rate, first.samples) == (STANDARD_LEADS, 500, 5000)
     assert (first.patient, first.sex, first.age, first.fold) == ("15709", "female", 56.0, "3")
-    assert first.taken == "1984-11-09T09:17:34"
+    assert first.recorded_at == "1984-11-09T09:17:34"
     assert first.extra["report"] == "sinusrhythmus, periphere niederspannung"
     assert first.extra["static_noise"] == ", I-V1,"
     assert first.extra["site"] == "0.0"

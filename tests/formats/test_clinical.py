@@ -68,7 +68,7 @@ def test_values_are_those_that_were_written(
     np.testing.assert_allclose(
         recording.signal, (STEPS - float(zero)) * step, rtol=1e-9, atol=1e-12
     )
-    assert (recording.patient, recording.sex, recording.taken) == (patient, sex, taken)
+    assert (recording.patient, recording.sex, recording.recorded_at) == (patient, sex, taken)
     stretch = read(FORMATS[name], SAMPLES[name], start=1.0, stop=2.0)
     first = round(rate)
     np.testing.assert_array_equal(stretch.digital, STEPS[:, first : 2 * first])

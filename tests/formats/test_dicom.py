@@ -35,7 +35,7 @@ def test_a_published_ecg_equals_pydicom_in_every_value() -> None:
     np.testing.assert_allclose(recording.signal, microvolts.T / 1000, rtol=1e-12, atol=0)
     assert (recording.id, recording.patient) == ("ecg", "642341")
     assert (recording.age, recording.sex) == (42.0, "female")
-    assert recording.taken == "2013-01-25T10:59:19"
+    assert recording.recorded_at == "2013-01-25T10:59:19"
     assert recording.extra["statements"] == "RITMO SINUSALE; ECG NORMALE"
     parts = DICOM.parts(source, "ecg.dcm", ReadOptions())
     assert list(parts) == [Part("", 10.0, "642341"), Part("MEDIAN BEAT", 1.2, "642341")]
@@ -175,7 +175,7 @@ def test_the_age_is_given_or_follows_from_the_date_of_birth(age: str, years: flo
     facts = {"PatientBirthDate": "19900105", "AcquisitionDateTime": "20200106101500.5"}
     recording = read_dicom(file(group(), PatientAge=age, **facts), name="x")
     assert recording.age == years
-    assert recording.taken == "2020-01-06T10:15:00"
+    assert recording.recorded_at == "2020-01-06T10:15:00"
     assert recording.patient == "x"
 
 

@@ -47,7 +47,7 @@ def test_what_the_header_says_is_kept(tmp_path: Path) -> None:
     )
     ours = read(path)
     assert (ours.patient, ours.sex, ours.age) == ("P 17", "female", 70.0)
-    assert ours.taken == "2020-06-01T10:30:05"
+    assert ours.recorded_at == "2020-06-01T10:30:05"
     assert ours.extra == {"equipment": "Recorder", "filters": "HP:0.05Hz"}
     (part,) = EDF.parts(open_files(tmp_path), "r.edf", ReadOptions())
     assert (part.seconds, part.patient) == (20.0, "P 17")
@@ -58,7 +58,7 @@ def test_anonymised_fields_are_unknown(tmp_path: Path) -> None:
     edf.anonymize()
     edf.write(tmp_path / "r.edf")
     ours = read(tmp_path / "r.edf")
-    assert (ours.patient, ours.sex, ours.age, ours.taken) == ("r", None, None, None)
+    assert (ours.patient, ours.sex, ours.age, ours.recorded_at) == ("r", None, None, None)
 
 
 def test_plain_edf_has_any_text_for_the_patient(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_plain_edf_has_any_text_for_the_patient(tmp_path: Path) -> None:
     data[192:236] = b" " * 44
     path.write_bytes(bytes(data))
     ours = read(path)
-    assert (ours.patient, ours.taken) == ("Room 7, bed 2", "1999-03-02T00:00:00")
+    assert (ours.patient, ours.recorded_at) == ("Room 7, bed 2", "1999-03-02T00:00:00")
 
 
 def test_other_signals_and_rates_are_left_out_with_a_notice_unless_chosen(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_an_export_of_an_apple_watch_is_read_without_its_owner(language: str, qu
     recording = read_table(data, name="ecg_2020-02-05")
     assert (recording.leads, recording.rate) == (("I",), 512.844)
     np.testing.assert_allclose(recording.signal[0], microvolts / 1000, atol=5e-5)
-    assert recording.taken == "2020-02-05T09:14:40"
+    assert recording.recorded_at == "2020-02-05T09:14:40"
     assert (recording.patient, recording.extra) == ("ecg_2020-02-05", {})
 
 
@@ -349,7 +349,7 @@ def test_the_settings_of_filters_are_no_rate() -> None:
         read_table(data, name="x")
     check(data)
     said = read_table(data.replace(b"AC filter;50", b"Sampling rate;1,000"), name="x")
-    assert (said.rate, said.taken, said.extra) == (1000, None, {})
+    assert (said.rate, said.recorded_at, said.extra) == (1000, None, {})
 
 
 def test_a_table_of_a_contec_with_the_limb_leads_alone_is_read() -> None:

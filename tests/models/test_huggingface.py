@@ -27,7 +27,7 @@ def test_rows_are_the_recordings(small_store: Store, tmp_path: Path) -> None:
     assert (row["age"], row["sex"], row["taken"]) == (
         recording.age,
         recording.sex,
-        recording.taken,
+        recording.recorded_at,
     )
 
 

@@ -120,7 +120,7 @@ def test_a_table_of_labels_brings_its_class_names() -> None:
         ({"labels": np.full((40, 2), 2), "classes": "ab"}, SettingError, "0 and 1 alone"),
         ({"labels": ["c"] * 40, "classes": "ab"}, SettingError, "'c' in `labels`"),
         ({"sexes": [1] * 40}, SettingError, "'male', 'female' or None"),
-        ({"taken": ["yesterday"] * 40}, SettingError, "ISO 8601"),
+        ({"recorded_at": ["yesterday"] * 40}, SettingError, "ISO 8601"),
         ({"unit": "V", "X": 1e6 * signals()}, SettingError, "40 implausible.*`unit`"),
         ({"X": np.full((40, 3, 100), "a")}, SettingError, "not numbers"),
         ({"X": []}, SettingError, "empty"),
@@ -138,7 +138,7 @@ def test_dates_are_taken_as_objects_or_text() -> None:
     from datetime import date, datetime
 
     taken = [date(2020, 1, 2), datetime(2020, 1, 2, 3, 4, 5, 6), "2020-01-02", None]
-    store = make(signals(5), "abcde", taken=[*taken, np.datetime64("2020-01-02T03:04:05")])
+    store = make(signals(5), "abcde", recorded_at=[*taken, np.datetime64("2020-01-02T03:04:05")])
     moment = "2020-01-02T03:04:05"
     assert store.table["taken"].to_list() == ["2020-01-02", moment, "2020-01-02", None, moment]
 

@@ -189,7 +189,7 @@ class Root(click.Group):
 def _where(row: Row) -> tuple[str, str]:
     """The module and the name of the function that a command calls."""
     module, _, name = row.calls.rpartition(".")
-    return (module, name) if module else clocs._WHERE[name]
+    return (module, name) if module else (clocs.MODULES[name], name)
 
 
 def complaint(error: click.UsageError, command: click.Command) -> str:

@@ -131,7 +131,7 @@ def check_arrays(
 ) -> Arrays:
     """The dataset of what `clocs.from_arrays` was given; SettingError says what does not fit.
 
-    Args are those of `clocs.from_arrays`, with `ids`, `ages`, `sexes`, `taken` and `folds` as
+    Args are those of `clocs.from_arrays`, with `ids`, `ages`, `sexes`, `recorded_at` and `folds` as
     `columns`; `fingerprint` says whether to compute one.
     """
     count = len(signals)
@@ -244,27 +244,27 @@ def _sex(sex: Any) -> str:
     return known
 
 
-def _date(taken: Any) -> str:
+def _date(given: Any) -> str:
     """A moment or a day as ISO 8601, without a time zone."""
-    if isinstance(taken, np.datetime64):
-        taken = taken.astype("datetime64[s]").item()
+    if isinstance(given, np.datetime64):
+        given = given.astype("datetime64[s]").item()
     try:
-        moment = taken if isinstance(taken, date) else datetime.fromisoformat(str(taken))
+        moment = given if isinstance(given, date) else datetime.fromisoformat(str(given))
     except ValueError:
         raise SettingError(
-            f"`taken` has {taken!r}; give dates as ISO 8601, such as 2018-01-11T15:51:15"
+            f"`recorded_at` has {given!r}; give dates as ISO 8601, such as 2018-01-11T15:51:15"
         ) from None
     if not isinstance(moment, datetime):
         return moment.isoformat()
-    if isinstance(taken, str) and len(taken) == len("2018-01-11"):
-        return taken
+    if isinstance(given, str) and len(given) == len("2018-01-11"):
+        return given
     return moment.replace(microsecond=0, tzinfo=None).isoformat()
 
 
 # Attributes of a recording, the columns that users give, and how to read one cell of them.
 _FACTS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "age": ("ages", _age), "sex": ("sexes", _sex),
-    "taken": ("taken", _date), "fold": ("folds", str),
+    "recorded_at": ("recorded_at", _date), "fold": ("folds", str),
 }  # fmt: skip
 
 

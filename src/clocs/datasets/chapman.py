@@ -80,11 +80,11 @@ class Chapman(PublishedDataset):
             age=base.parse_age(entry.info.get("age", recording.extra.get("Age"))),
             sex=base.parse_sex(entry.info.get("sex", recording.extra.get("Sex"))),
             extra=extra,
-            taken=_taken(entry.id) or recording.taken,
+            recorded_at=_recorded_at(entry.id) or recording.recorded_at,
         )
 
 
-def _taken(name: str) -> str | None:
+def _recorded_at(name: str) -> str | None:
     """The device names its files by date and time: 'MUSE_20180111_155115_19000'."""
     if not name.startswith("MUSE_") or name[13:14] != "_":
         return None

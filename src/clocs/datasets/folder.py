@@ -199,7 +199,7 @@ class Folder(Dataset):
             if recording.age is None or "age" in info
             else recording.age,
             sex=info.get("sex") or recording.sex or base.parse_sex(recording.extra.get("Sex")),
-            taken=info.get("taken", recording.taken),
+            recorded_at=info.get("recorded_at", recording.recorded_at),
             fold=recording.fold if entry.fold is None else entry.fold,
             extra=extra,
         )

@@ -49,7 +49,7 @@ class Labeled(NamedTuple):
     """What a table says about recordings.
 
     Attributes:
-        info: By the recording's number: labels (a JSON list), patient, age, sex, taken, fold.
+        info: By the recording's number: labels (a JSON list), patient, age, sex, recorded_at, fold.
         unmatched: IDs of rows without a recording.
         notices: What the user should know.
     """
@@ -288,7 +288,7 @@ def _facts_of_row(
         elif role == "sex":
             text = parse_sex(text) or ""
         if not cells.is_nothing(text):
-            found["taken" if role == "date" else role] = text
+            found["recorded_at" if role == "date" else role] = text
     return found
 
 

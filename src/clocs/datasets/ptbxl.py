@@ -115,7 +115,7 @@ class PTBXL(PublishedDataset):
             labels=self._labels(own["scp_codes"]),
             age=age,
             sex=_SEXES.get(own["sex"].removesuffix(".0")),
-            taken=_taken(own["recording_date"]) or recording.taken,
+            recorded_at=_recorded_at(own["recording_date"]) or recording.recorded_at,
             fold=own["strat_fold"].removesuffix(".0") or None,
             extra={name: value for name, value in extra.items() if value},
         )
@@ -130,7 +130,7 @@ class PTBXL(PublishedDataset):
         return tuple(label for label in self.labels if label in found)
 
 
-def _taken(text: str) -> str | None:
+def _recorded_at(text: str) -> str | None:
     """'1984-11-09 09:17:34' -> ISO 8601."""
     try:
         return datetime.fromisoformat(text).isoformat()

@@ -103,7 +103,7 @@ class Patient:
     variability: float
 
 
-GAIN = 1000.0  # steps per mV: 1 µV each, and a range of ±32 mV
+GAIN = 1000.0  # ADC counts per mV: 1 µV each, and a range of ±32 mV
 _DATES = 2**31  # the random stream of a patient's visits, beyond those of recordings
 _VERSION = 2  # raise it whenever the same options give other signals
 
@@ -187,7 +187,7 @@ class Synthetic(Dataset):
             labels=(patient.rhythm.label,),
             age=patient.age,
             sex=patient.sex,
-            taken=_visit(self.seed, p, k).isoformat(),
+            recorded_at=_visit(self.seed, p, k).isoformat(),
         )
 
     def _numbers(self, entry: Entry) -> tuple[int, int]:

@@ -290,7 +290,7 @@ def make_recording(
         episodes=said.episodes,
         age=said.age,
         sex=said.sex,
-        taken=said.recorded_at,
+        recorded_at=said.recorded_at,
         extra=extra,
         gaps=gaps,
     )

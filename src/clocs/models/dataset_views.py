@@ -234,6 +234,6 @@ def _rows(
             "labels": [label for label in own.labels if label in known],
             "age": own.age,
             "sex": own.sex,
-            "taken": own.taken,
+            "taken": own.recorded_at,
             "split": PARTS[number],
         }

@@ -214,7 +214,7 @@ def from_arrays(
     unit: str = "mV",
     ages: OnePerRecording | None = None,
     sexes: OnePerRecording | None = None,
-    taken: OnePerRecording | None = None,
+    recorded_at: OnePerRecording | None = None,
     folds: OnePerRecording | None = None,
     name: str = "arrays",
     frame: FrameSpec | float | None = None,
@@ -246,7 +246,7 @@ def from_arrays(
         unit: Of `X`: 'mV', 'µV', 'V' …, or 'adu' where it is unknown.
         ages: (n,) in years, None where unknown.
         sexes: (n,) 'male', 'female' or None.
-        taken: (n,) when each was recorded: dates, or text as in ISO 8601; None where unknown.
+        recorded_at: (n,) when each was recorded: dates, or text as in ISO 8601; None where unknown.
         folds: (n,) parts of a split of your own: 'train', 'validation' and 'test', or numbers, of
             which the last is tested on; None where there is none. Patients are split by hash
             without it.
@@ -257,11 +257,10 @@ def from_arrays(
         out: A folder to keep the store in; `clocs.open_store` opens it again.
         progress: Called with (recordings done, recordings in total).
     """
-    facts = {"labels": labels, "classes": classes, "ids": ids, "ages": ages, "sexes": sexes}
-    facts |= {"taken": taken, "folds": folds, "unit": unit, "name": name, "frame": frame}
-    dataset = check_arrays(
-        X, patients, rate=rate, leads=leads, fingerprint=out is not None, **facts
-    )
+    columns = {"ids": ids, "ages": ages, "sexes": sexes, "recorded_at": recorded_at}
+    facts = {"labels": labels, "classes": classes, "unit": unit, "name": name, "frame": frame}
+    facts |= columns | {"folds": folds, "fingerprint": out is not None}
+    dataset = check_arrays(X, patients, rate=rate, leads=leads, **facts)
     from clocs.store.assembly import Job, assemble
 
     job = Job(dataset, progress=progress or (lambda done, total: None))

@@ -32,11 +32,13 @@ class Column(NamedTuple):
         type: Name of the polars type; in brackets where it is a list of them.
         write: From a recording to the value; by default the attribute of the column's name.
         read: From the value to the attribute; None where it is computed from the samples.
+        attribute: Of the recording; the column's name by default.
     """
 
     type: str
     write: Callable[[Recording], Any] | None = None
     read: Callable[[Any], Any] | None = lambda value: value
+    attribute: str = ""
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -57,7 +59,7 @@ COLUMNS: Mapping[str, Column] = {
     "episodes": Column("[Episode]", read=lambda v: tuple(Episode(**one) for one in v)),
     "age": Column("Float64"),
     "sex": Column("String"),
-    "taken": Column("String"),  # ISO 8601
+    "taken": Column("String", attribute="recorded_at"),  # ISO 8601
     "extra": Column("String", lambda one: _as_json(one.extra), json.loads),
     "digest": Column("UInt64", lambda one: digest(one.digital), None),
     "gaps": Column("[Gap]", read=lambda v: tuple(Gap(**one) for one in v)),
@@ -66,8 +68,8 @@ COLUMNS: Mapping[str, Column] = {
 }
 SHORTEST_FLAT = 1.0  # seconds
 _AT_ONCE = 20_000  # rows that are checked together: it takes ten times their own memory
-_WRITERS = [(name, column.write or attrgetter(name)) for name, column in COLUMNS.items()]
-_READERS = [(name, column.read) for name, column in COLUMNS.items() if column.read]
+_WRITERS = [(name, c.write or attrgetter(c.attribute or name)) for name, c in COLUMNS.items()]
+_READERS = [(c.attribute or name, name, c.read) for name, c in COLUMNS.items() if c.read]
 
 
 def table_schema() -> dict[str, pl.DataType | type[pl.DataType]]:
@@ -151,7 +153,7 @@ def row_of(recording: Recording) -> dict[str, Any]:
 
 def recording_of(row: Mapping[str, Any], flat: NDArray[np.int16]) -> Recording:
     """The recording of a row and its samples, lead after lead; ValueError where it cannot be."""
-    facts = {name: read(row[name]) for name, read in _READERS}
+    facts = {attribute: read(row[name]) for attribute, name, read in _READERS}
     return Recording(digital=flat.reshape(len(row["leads"]), row["samples"]), **facts)
 
 

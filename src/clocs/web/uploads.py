@@ -25,7 +25,7 @@ from clocs.errors import ClocsError, SourceError, UnknownUnitError, UnusableErro
 from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
 from clocs.formats.read import FORMATS, format_beside, format_of, options_of, recordings_in
 from clocs.formats.source import hold_files, stem
-from clocs.recording import PLAUSIBLE_STEPS_PER_MV, UNITS_PER_MV, Recording, noted, notes_of
+from clocs.recording import PLAUSIBLE_COUNTS_PER_MV, UNITS_PER_MV, Recording, noted, notes_of
 
 MAX_BYTES = 64 << 20  # of all files, uncompressed
 MAX_SAMPLES = 16_000_000  # leads × samples: twelve leads for 45 minutes at 500 Hz
@@ -316,7 +316,7 @@ def read_form(
         raise SourceError("the sampling rate must be between 10 and 10,000 Hz")
     if isinstance(unit, UploadFile) or unit not in (None, *UNITS):
         raise SourceError(f"the unit must be one of {', '.join(UNITS)}")
-    low, high = PLAUSIBLE_STEPS_PER_MV
+    low, high = PLAUSIBLE_COUNTS_PER_MV
     if unit == STEPS and (gain is None or not low <= gain <= high):
         raise SourceError(f"steps need a gain of {low:g} to {high:,.0f} of them per mV")
     given = GivenUnit(unit, gain if unit == STEPS else None, form.get("confirmed") == "true")
