@@ -25,8 +25,7 @@ from clocs.evaluation import metrics
 from clocs.evaluation.noise import kinds_at, with_noise
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
-from clocs.models.abstention import distance
-from clocs.models.classifier import Classifier, load_classifier
+from clocs.models.classifier import Classifier, distance, load_classifier
 from clocs.models.scores import ScoredPart, labeled_part, score_part
 from clocs.training.leak_guard import TEST
 

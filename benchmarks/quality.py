@@ -21,7 +21,7 @@ from torch import Tensor
 import clocs
 from clocs.evaluation import metrics
 from clocs.frames.make import FramePlan, plan_frames
-from clocs.models.abstention import signal_quality
+from clocs.models.classifier import quality_and_flat
 
 
 def frames_of(plan: FramePlan, chosen: NDArray[np.int64]) -> Tensor:
@@ -64,7 +64,7 @@ def main() -> None:
     print(f"{store.path.name}: {len(some[1])} frames of {given.label}, {len(some[0])} others, "
           f"{plan.spec.seconds:g} s each")  # fmt: skip
     measures = {
-        "quality": [signal_quality(one, rate) for one in x],
+        "quality": [quality_and_flat(one, rate)[0] for one in x],
         "kurtosis": [kurtosis(one) for one in x],
         "power between 5 and 15 Hz": [power_share(one, rate) for one in x],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from clocs.models.classifier import Classifier
-from clocs.models.classifier_card import ClassifierCard
+from clocs.training.card import ClassifierCard
 from clocs.training.checkpoint import Checkpoint
 
 

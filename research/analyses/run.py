@@ -15,7 +15,7 @@ from clocs.frames.frames import Frames
 from clocs.recording import FrameSpec, with_derived
 from clocs.store.manifest import MANIFEST
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 from research.analyses.identity import identity_and_disease
 from research.analyses.label_mapping import other_hospital
 from research.analyses.noise_scores import noise_robustness

@@ -19,7 +19,7 @@ from clocs.experiments.ledger import Ledger, last_line, open_ledger
 from clocs.experiments.runner import TimeIsOver
 from clocs.experiments.steps import attempt
 from clocs.training.loop import Epoch
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 from research.many_leads.data import StudyData
 from research.many_leads.items import STAGES, Item, Pretraining, Scoring, items
 from research.many_leads.recipe import TINY, Recipe

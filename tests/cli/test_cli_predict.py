@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from clocs import Checkpoint, Store
 from clocs.cli.main import root_command
 from clocs.models.classifier import Classifier
-from clocs.models.classifier_card import ClassifierCard
+from clocs.training.card import ClassifierCard
 
 
 def run(*words: object) -> Result:

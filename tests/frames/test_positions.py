@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clocs.frames.positions import cut, frame_count, frame_labels, pairs
-from clocs.frames.signals import frame_width
+from clocs.frames.positions import frame_labels, pairs
+from clocs.frames.signals import cut, frame_count, frame_width
 from clocs.recording import FrameSpec
 
 

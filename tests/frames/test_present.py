@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clocs.datasets.base import flat_stretches
 from clocs.frames.frames import ABSENT, Frames, join
 from clocs.frames.make import make_frames, plan_frames
-from clocs.frames.positions import bridged, touched
+from clocs.frames.signals import bridged, touched
 from clocs.frames.views import instances, leads, segments, single
 from clocs.recording import FrameSpec, Gap, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store
-from clocs.store.table import flat_stretches
 from fake_dataset import FakeDataset
 
 SHORT = FrameSpec(2.5, 500)  # resampled from 500 Hz to 200 Hz

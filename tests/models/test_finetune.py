@@ -17,8 +17,7 @@ from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
 from clocs.evaluation import labeled as recording_vectors
 from clocs.evaluation import score_groups
 from clocs.frames.make import make_frames
-from clocs.models.abstention import distance
-from clocs.models.classifier import load_classifier
+from clocs.models.classifier import distance, load_classifier
 from clocs.models.scores import labeled_part, predictions_of, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames

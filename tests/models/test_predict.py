@@ -14,9 +14,7 @@ import torch
 import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import ClocsWarning, SettingError
-from clocs.models.abstention import distance, fit_reference, signal_quality
-from clocs.models.classifier import Classifier
-from clocs.models.classifier_card import ClassifierCard
+from clocs.models.classifier import Classifier, distance, fit_reference, quality_and_flat
 from clocs.models.predict import (
     HASH,
     MEANINGS,
@@ -29,6 +27,7 @@ from clocs.models.predict import (
 from clocs.patients.embed_files import FileWindows, cut_each, embed_recordings
 from clocs.patients.encode import InputSpec, Windows, encoded, encoded_by_all
 from clocs.recording import UNNAMED_LEAD, Gap
+from clocs.training.card import ClassifierCard
 from own_files import record
 
 LABELS = ("AF", "N", "O")
@@ -94,7 +93,9 @@ def test_a_prediction_is_that_of_the_mean_over_rows_of_each_member(
         places = [one.leads.index(lead) for lead in classifier.encoders[0].card.leads]
         x = torch.from_numpy(one.digital[places].astype(np.float32))
         cut = x[:, : x.shape[1] // frame.samples * frame.samples].reshape(-1, frame.samples)
-        assert made["quality"][row] == pytest.approx(float(signal_quality(cut, frame.rate).mean()))
+        assert made["quality"][row] == pytest.approx(
+            float(quality_and_flat(cut, frame.rate)[0].mean())
+        )
 
 
 def test_members_are_encoded_as_one_fleet_like_each_alone(

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from clocs.errors import SettingError
-from clocs.models.abstention import choose_limits, distance, fit_reference
+from clocs.models.classifier import distance, fit_reference
+from clocs.models.finetune import choose_limits
 
 
 def gaussian(n: int, dim: int, seed: int) -> torch.Tensor:

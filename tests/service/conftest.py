@@ -26,10 +26,10 @@ pytest.importorskip("msgspec", reason="the service needs the extra `serve`")
 pytest.importorskip("faiss", reason="the index needs the extra `search`")
 
 from clocs.models.classifier import Classifier
-from clocs.models.classifier_card import ClassifierCard
 from clocs.service.bodies import Limits
 from clocs.service.server import Server, make_app
 from clocs.service.service import Service
+from clocs.training.card import ClassifierCard
 from clocs.web.server import listen
 
 TOKEN = "a-token-that-is-long-enough"

@@ -230,7 +230,7 @@ def evaluate(
         plots: Folder for ROC and calibration curves and confusion matrices, PNG.
         predictions: Folder for all test predictions (safetensors).
     """
-    from clocs.models.classifier_card import is_classifier
+    from clocs.training.card import is_classifier
 
     given = dict(call.given)
     checkpoints, store = given.pop("checkpoint"), given.pop("store")
@@ -341,7 +341,7 @@ def reproduce(
         raise SettingError("`report` and `fill` go with the name report alone")
     if dry_run:
         from clocs.experiments.estimate import estimate
-        from clocs.training.ranks import pick_device
+        from clocs.training.signals import pick_device
 
         asked = ("stores", "dataset", "seeds", "only", "known")
         found = estimate(

@@ -17,12 +17,15 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from clocs.errors import SettingError, SourceError, UnusableError, first_of
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
 from clocs.limits import MAX_HEADER_BYTES, MAX_TABLE_BYTES
-from clocs.recording import FrameSpec, Recording
+from clocs.recording import FrameSpec, Gap, Recording
 from clocs.registry import Option, chosen_options, rows_in
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 # Names of files and recordings, quotations and numbers in the detail of a fault.
 _VARYING = re.compile(r"^\S+|'[^']*'|\"[^\"]*\"|\S*[\d/\\]\S*")
 _MAX_KINDS = 5
+SHORTEST_FLAT = 1.0  # seconds
 _SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 
 
@@ -394,6 +398,29 @@ def check_varies(recording: Recording) -> None:
     # Nearly every recording varies at its start: only the others are checked in full.
     if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
         raise UnusableError("flat", f"{recording.id} is constant in every lead")
+
+
+def flat_stretches(recording: Recording) -> tuple[Gap, ...]:
+    """Stretches of at least a second over which a lead does not change by a single step."""
+    least = max(2, round(SHORTEST_FLAT * recording.rate))
+    found = []
+    for lead, values in zip(recording.leads, recording.digital, strict=True):
+        if not _may_be_flat(values, least):
+            continue
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [len(values)]))
+        for place in np.flatnonzero(np.diff(edges) >= least):
+            found.append(Gap(int(edges[place]), int(edges[place + 1]), lead))
+    return tuple(found)
+
+
+def _may_be_flat(values: NDArray[np.int16], least: int) -> bool:
+    """Whether some stretch of half that many samples is flat: nearly all recordings have none."""
+    step = least // 2
+    few = values[::step]  # a flat stretch holds two of them in a row
+    for place in (np.flatnonzero(few[1:] == few[:-1]) * step).tolist():
+        if (values[place : place + step + 1] == values[place]).all():
+            return True
+    return False
 
 
 def parse_age(text: str | None) -> float | None:

@@ -33,7 +33,7 @@ from clocs.training import Settings, leak_guard, settings_in, takes_settings
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.embed import StoreVectors, expect_mv
 from clocs.training.loop import Epoch
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 if TYPE_CHECKING:
     from clocs.store.store import Store

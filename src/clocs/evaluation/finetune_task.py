@@ -24,9 +24,9 @@ from clocs.kernels import keyed_random
 from clocs.pretraining.batches import random_subsets
 from clocs.pretraining.perturbations import normals
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import EncoderInput, stack
+from clocs.training.embed import stack
 from clocs.training.loop import Task
-from clocs.training.signals import Signals
+from clocs.training.signals import EncoderInput, Signals
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
 _AT_ONCE = {"cpu": 2048, "cuda": 16384}
@@ -89,7 +89,7 @@ class FinetuneTask(Task):
             )
         self.initial = _in_order(self.encoder, *stack(checkpoints))
         self.capturable, self.streamed = self.encoder.capturable, signals.streamed
-        self.as_input = EncoderInput.of(checkpoints, signals.flat.device)
+        self.as_input = EncoderInput.of([one.card for one in checkpoints], signals.flat.device)
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
         self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)

@@ -19,7 +19,7 @@ from clocs.experiments.ledger import open_ledger
 from clocs.experiments.results import not_known
 from clocs.experiments.runner import GridStatus, Runner
 from clocs.experiments.steps import PAPER, SIMULATED
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 SIMULATED_NAME = "synthetic"
 

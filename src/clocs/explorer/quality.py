@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from clocs.datasets.base import flat_stretches
 from clocs.explorer.session import NotFoundError, Session, pseudonyms
 from clocs.recording import Gap, Recording
 from clocs.store.store import Store
-from clocs.store.table import flat_stretches
 from clocs.web.packing import pack
 
 SECONDS = 60.0  # drawn

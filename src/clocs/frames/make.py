@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT, SEXES, Frames
-from clocs.frames.positions import (
+from clocs.frames.positions import gaps_of, has_leads, label_frames, present_frames
+from clocs.frames.signals import (
+    LONG,
+    TOGETHER,
     Cuts,
+    allocate_signals,
     bridged,
     cut,
+    cut_windows,
     frame_count,
-    gaps_of,
-    has_leads,
-    label_frames,
-    present_frames,
 )
-from clocs.frames.signals import LONG, TOGETHER, allocate_signals, cut_windows
 from clocs.frames.splits import Folds, Split, split_patients
 from clocs.recording import (
     LIMB_SOURCES,

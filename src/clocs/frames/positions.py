@@ -1,48 +1,22 @@
-"""Where the frames of recordings are, which episode covers them, and where they have a signal.
+"""Frames of a store's table: which episode covers them, and where they have a signal.
 
-All positions are in samples of the recording as stored, at its own rate. Arrays are flat, with one
-element per frame, so a whole store is cut at once. Absent leads, gaps and flat stretches have no
-signal: a gap costs the frames of its lead that it touches, a flat stretch those that lie within it.
+Arrays are flat, with one element per frame, so a whole store is cut at once. Absent leads, gaps and
+flat stretches have no signal: a gap costs the frames of its lead that it touches, a flat stretch
+those that lie within it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from clocs.frames.signals import NEARLY, frame_width
+from clocs.frames.signals import Cuts, touched, within
 from clocs.recording import LIMB_LEADS, LIMB_SOURCES, FrameSpec, Gap, leads_touched
 
 NO_EPISODE = "(no episode)"
-
-
-@dataclass(frozen=True, slots=True)
-class Cuts:
-    """All frames of all recordings, in order of recording, then time."""
-
-    recording: NDArray[np.int64]  # (frames,) index of the recording
-    frame: NDArray[np.int64]  # (frames,) index of the frame in its recording
-    start: NDArray[np.int64]  # (frames,) first sample in its recording
-
-
-def frame_count(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
-    """Whole frames, without overlap, in `samples` samples at `rate` Hz; broadcasts."""
-    ratio = np.asarray(samples, dtype=np.float64) / frame_width(rate, spec)
-    return np.asarray(np.floor(ratio + NEARLY), dtype=np.int64)
-
-
-def cut(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> Cuts:
-    """Cut recordings of (n,) `samples` at (n,) `rate` Hz into frames."""
-    counts = np.atleast_1d(frame_count(samples, rate, spec))
-    recording = np.repeat(np.arange(counts.size), counts)
-    frame = np.arange(recording.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    rates = np.broadcast_to(np.asarray(rate, dtype=np.float64), counts.shape)
-    start = np.rint(frame.astype(np.float64) * frame_width(rates[recording], spec))
-    return Cuts(recording, frame, start.astype(np.int64))
 
 
 def frame_labels(
@@ -156,18 +130,6 @@ def present_frames(
     return present
 
 
-def touched(start: NDArray[np.int64], rate: float, spec: FrameSpec, gap: Gap) -> NDArray[np.bool_]:
-    """(frames,) which frames of a recording, given by their first samples, a gap touches."""
-    width = int(np.ceil(frame_width(rate, spec)))
-    return np.asarray((start < gap.stop) & (start + width > gap.start), np.bool_)
-
-
-def within(start: NDArray[np.int64], rate: float, spec: FrameSpec, flat: Gap) -> NDArray[np.bool_]:
-    """(frames,) which frames, given by their first samples, lie within a flat stretch."""
-    width = int(frame_width(rate, spec))
-    return np.asarray((start >= flat.start) & (start + width <= flat.stop), np.bool_)
-
-
 def gaps_of(table: pl.DataFrame, leads: Sequence[str]) -> dict[int, list[Gap]]:
     """The gaps of these leads, by row of the table; only rows that have some."""
     found: dict[int, list[Gap]] = {}
@@ -183,26 +145,3 @@ def _stretches(table: pl.DataFrame, column: str, leads: Sequence[str]) -> Iterat
         for one in stretches:
             touched = leads_touched(one["lead"], own)
             yield from ((row, Gap(**one | {"lead": lead})) for lead in touched if lead in leads)
-
-
-def bridged(
-    digital: NDArray[np.int16], leads: Sequence[str], gaps: Sequence[Gap]
-) -> NDArray[np.int16]:
-    """(leads, samples) with straight lines across gaps, so that nothing else spreads from them.
-
-    Resampling and filters see a whole recording, and a step would ring in the frames beside the
-    gap. At the ends of a recording, the nearest value is repeated.
-    """
-    if not gaps:
-        return digital
-    made = digital.copy()
-    for place, lead in enumerate(leads):
-        missing = np.zeros(digital.shape[1], np.bool_)
-        for gap in gaps:
-            if gap.lead == lead:
-                missing[gap.start : gap.stop] = True
-        if missing.any() and not missing.all():
-            known = np.flatnonzero(~missing)
-            line = np.interp(np.flatnonzero(missing), known, digital[place, known])
-            made[place, missing] = np.rint(line).astype(np.int16)
-    return made

@@ -1,10 +1,15 @@
-"""Samples of recordings -> samples of frames, filtered and at the frame's rate; memory for them."""
+"""Recordings -> frames: where they begin, and their samples, filtered and at the frame's rate.
+
+Positions are in samples of the recording as stored, at its own rate. Also memory for frames.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
@@ -14,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from clocs.files import writing
 from clocs.limits import from_environment
-from clocs.recording import Filters, FrameSpec
+from clocs.recording import Filters, FrameSpec, Gap
 
 CutWindows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]
 TOGETHER = 16  # recordings of one shape cut at once, so that most of the time is spent in numpy
@@ -34,6 +39,66 @@ def frame_width(rate: ArrayLike, spec: FrameSpec) -> NDArray[np.float64]:
     width = np.asarray(rate, dtype=np.float64) * spec.seconds
     nearest = np.rint(width)
     return np.where(np.abs(width - nearest) <= NEARLY * width, nearest, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """All frames of all recordings, in order of recording, then time."""
+
+    recording: NDArray[np.int64]  # (frames,) index of the recording
+    frame: NDArray[np.int64]  # (frames,) index of the frame in its recording
+    start: NDArray[np.int64]  # (frames,) first sample in its recording
+
+
+def frame_count(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> NDArray[np.int64]:
+    """Whole frames, without overlap, in `samples` samples at `rate` Hz; broadcasts."""
+    ratio = np.asarray(samples, dtype=np.float64) / frame_width(rate, spec)
+    return np.asarray(np.floor(ratio + NEARLY), dtype=np.int64)
+
+
+def cut(samples: ArrayLike, rate: ArrayLike, spec: FrameSpec) -> Cuts:
+    """Cut recordings of (n,) `samples` at (n,) `rate` Hz into frames."""
+    counts = np.atleast_1d(frame_count(samples, rate, spec))
+    recording = np.repeat(np.arange(counts.size), counts)
+    frame = np.arange(recording.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    rates = np.broadcast_to(np.asarray(rate, dtype=np.float64), counts.shape)
+    start = np.rint(frame.astype(np.float64) * frame_width(rates[recording], spec))
+    return Cuts(recording, frame, start.astype(np.int64))
+
+
+def touched(start: NDArray[np.int64], rate: float, spec: FrameSpec, gap: Gap) -> NDArray[np.bool_]:
+    """(frames,) which frames of a recording, given by their first samples, a gap touches."""
+    width = int(np.ceil(frame_width(rate, spec)))
+    return np.asarray((start < gap.stop) & (start + width > gap.start), np.bool_)
+
+
+def within(start: NDArray[np.int64], rate: float, spec: FrameSpec, flat: Gap) -> NDArray[np.bool_]:
+    """(frames,) which frames, given by their first samples, lie within a flat stretch."""
+    width = int(frame_width(rate, spec))
+    return np.asarray((start >= flat.start) & (start + width <= flat.stop), np.bool_)
+
+
+def bridged(
+    digital: NDArray[np.int16], leads: Sequence[str], gaps: Sequence[Gap]
+) -> NDArray[np.int16]:
+    """(leads, samples) with straight lines across gaps, so that nothing else spreads from them.
+
+    Resampling and filters see a whole recording, and a step would ring in the frames beside the
+    gap. At the ends of a recording, the nearest value is repeated.
+    """
+    if not gaps:
+        return digital
+    made = digital.copy()
+    for place, lead in enumerate(leads):
+        missing = np.zeros(digital.shape[1], np.bool_)
+        for gap in gaps:
+            if gap.lead == lead:
+                missing[gap.start : gap.stop] = True
+        if missing.any() and not missing.all():
+            known = np.flatnonzero(~missing)
+            line = np.interp(np.flatnonzero(missing), known, digital[place, known])
+            made[place, missing] = np.rint(line).astype(np.int16)
+    return made
 
 
 def cut_windows(

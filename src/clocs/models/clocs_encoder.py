@@ -24,7 +24,7 @@ from clocs.sealed import own_hash
 from clocs.store.prepare import from_arrays
 from clocs.training.card import HIGHEST_RATE
 from clocs.training.checkpoint import Checkpoint, as_checkpoint, load_checkpoint
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin

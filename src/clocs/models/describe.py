@@ -65,8 +65,7 @@ def _model(path: Path, *, verify: bool) -> tuple[str, Any]:
 
     from clocs.errors import ClocsError
     from clocs.files import seed_files
-    from clocs.models.classifier_card import is_classifier, read_classifier_card
-    from clocs.training.card import read_card
+    from clocs.training.card import is_classifier, read_card, read_classifier_card
 
     if is_classifier(path):
         if verify:

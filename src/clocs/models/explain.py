@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clocs.datasets.base import flat_stretches
 from clocs.errors import SettingError
 from clocs.formats.read import read
 from clocs.models.classifier import Classifier, as_classifier
@@ -34,7 +35,6 @@ from clocs.patients.encode import known_leads, leads_of, placed
 from clocs.recording import Recording
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import open_store
-from clocs.store.table import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 
 SHOWN = 10.0  # seconds that are explained of a longer recording

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import CheckpointError, SettingError
@@ -25,9 +26,13 @@ from clocs.evaluation.result import plain
 from clocs.files import LOCK, locked, private_folder, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import split_of
-from clocs.models.abstention import choose_limits, distance, fit_reference
-from clocs.models.classifier import Classifier, check_shared, load_classifier
-from clocs.models.classifier_card import ClassifierCard, is_classifier
+from clocs.models.classifier import (
+    Classifier,
+    check_shared,
+    distance,
+    fit_reference,
+    load_classifier,
+)
 from clocs.models.scores import (
     fit_temperature,
     labeled_part,
@@ -40,13 +45,15 @@ from clocs.registry import chosen_options
 from clocs.sealed import spelled_for_files
 from clocs.store.store import Store, as_store
 from clocs.training import Settings, leak_guard, settings_in, takes_settings
+from clocs.training.card import ClassifierCard, is_classifier
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
 from clocs.training.embed import StoreVectors
 from clocs.training.loop import SAVE_EVERY, Epoch
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
+ABSTAINED = 0.02  # share of validation recordings beyond each limit
 _SETTINGS, _STATES = "settings.json", "state-*.safetensors"
 
 
@@ -329,6 +336,20 @@ def calibrated(
         training=card.training | counts,
     )
     return replace(classifier, card=card, reference=reference)
+
+
+def choose_limits(quality: Tensor, distances: Tensor) -> dict[str, float]:
+    """Limits beyond which a classifier abstains: of 2 % of validation recordings, each of them.
+
+    Args:
+        quality: (recordings,) of validation recordings.
+        distances: (recordings,) of the same.
+
+    Returns:
+        The least "quality" and the greatest "distance" of a recording that is predicted.
+    """
+    least, greatest = quality.double().quantile(ABSTAINED), distances.quantile(1 - ABSTAINED)
+    return {"quality": float(least), "distance": float(greatest)}
 
 
 @contextmanager

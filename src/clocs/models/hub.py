@@ -30,9 +30,8 @@ from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsError
 from clocs.files import PUBLIC, write_atomic
 from clocs.models.classifier import Classifier
-from clocs.models.classifier_card import ClassifierCard
 from clocs.models.model_card import export_facts, first_card, model_card, publications_of
-from clocs.training.card import Card, parse_card
+from clocs.training.card import Card, ClassifierCard, parse_card
 from clocs.training.checkpoint import Checkpoint
 
 TAGS = ("ecg", "electrocardiogram", "medical", "self-supervised-learning", "clocs")

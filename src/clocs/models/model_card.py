@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from clocs._version import __version__
 from clocs.datasets.download import PUBLICATIONS, Publication
-from clocs.models.classifier_card import ClassifierCard, read_classifier_card, shipped_as
 from clocs.recording import STANDARD_LEADS
-from clocs.training.card import SHIPPED, Card, Shipped, read_card
+from clocs.training.card import (
+    SHIPPED,
+    Card,
+    ClassifierCard,
+    Shipped,
+    read_card,
+    read_classifier_card,
+    shipped_as,
+)
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier

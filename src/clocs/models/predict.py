@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.files import csv_cell, private_folder, replacing, writing
 from clocs.formats.read import options_of
-from clocs.frames.positions import frame_count
+from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS, split_patients
-from clocs.models.abstention import distance, window_quality
-from clocs.models.classifier import Classifier, as_classifier
+from clocs.models.classifier import Classifier, as_classifier, distance, window_quality
 from clocs.patients.cohort import Cohort
 from clocs.patients.embed import store_windows, stores_and_files
 from clocs.patients.embed_files import Piece, ReadFile, file_windows, read_files
@@ -36,7 +35,7 @@ from clocs.patients.rows import READ_SCHEMA, joined_reading, write_rows
 from clocs.recording import Recording, with_derived
 from clocs.sealed import own_hash
 from clocs.store.store import Store
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 Progress = Callable[[int, int], None]
 MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata

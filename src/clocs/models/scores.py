@@ -29,16 +29,14 @@ from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.splits import split_of
 from clocs.frames.views import ALL_LEADS
-from clocs.models.abstention import distance, signal_quality
-from clocs.models.classifier import Classifier, as_classifier
-from clocs.models.classifier_card import ClassifierCard
+from clocs.models.classifier import Classifier, as_classifier, distance, quality_and_flat
 from clocs.patients.embed import how_to_use
 from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
 from clocs.training import leak_guard
-from clocs.training.card import Card
+from clocs.training.card import Card, ClassifierCard
 from clocs.training.embed import AT_ONCE
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 Logits = NDArray[np.float64]  # (rows, classes)
 Targets = NDArray[np.uint8]  # (rows, classes)
@@ -188,7 +186,7 @@ def quality_of(part: LabeledPart, device: torch.device | str = "cpu") -> NDArray
     starts, place = starts[there], place[there]
     windows = torch.from_numpy(part.frames.signals).unfold(0, spec.samples, 1)
     found = [
-        signal_quality(windows[some].to(device), spec.rate).double().cpu()
+        quality_and_flat(windows[some].to(device), spec.rate)[0].double().cpu()
         for some in starts.split(AT_ONCE)
     ]
     total = torch.bincount(place, torch.cat(found), minlength=len(part))

@@ -77,7 +77,7 @@ def index(
     from clocs.patients.embed import embed_levels, store_leads
     from clocs.patients.encode import frame_of
     from clocs.training.checkpoint import as_checkpoint
-    from clocs.training.ranks import pick_device
+    from clocs.training.signals import pick_device
 
     encoder, opened = as_checkpoint(checkpoint), [as_store(one) for one in stores]
     folder, where = Path(out), pick_device(device)

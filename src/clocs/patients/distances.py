@@ -22,7 +22,7 @@ from clocs.kernels import keyed_random
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.embed import embed_instances
 from clocs.training.leak_guard import seen_by
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 if TYPE_CHECKING:
     from clocs.store.store import Store

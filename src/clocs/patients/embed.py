@@ -17,7 +17,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.read import options_of
 from clocs.frames.make import FramePlan, leads_of_those, plan_frames
-from clocs.frames.positions import frame_count
+from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS
 from clocs.patients.cohort import Cohort, of_cohort
@@ -30,7 +30,7 @@ from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.embed import AT_ONCE, StoreVectors, filled
-from clocs.training.ranks import pick_device
+from clocs.training.signals import pick_device
 
 
 def embed(

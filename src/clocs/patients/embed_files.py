@@ -22,13 +22,21 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.datasets.base import check_signal
+from clocs.datasets.base import check_signal, flat_stretches
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.files import digest
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, known_suffixes, read_several, without_folders
-from clocs.frames.positions import bridged, cut, frame_count, touched, within
-from clocs.frames.signals import LONG, TOGETHER, cut_windows
+from clocs.frames.signals import (
+    LONG,
+    TOGETHER,
+    bridged,
+    cut,
+    cut_windows,
+    frame_count,
+    touched,
+    within,
+)
 from clocs.frames.views import ALL_LEADS
 from clocs.patients.embeddings import Embeddings, UnitMeans, collect
 from clocs.patients.encode import InputSpec, Windows, encoded, placed
@@ -42,7 +50,6 @@ from clocs.patients.rows import (
     rows_of_files,
 )
 from clocs.recording import DERIVED, FrameSpec, Recording, how_to_choose, leads_touched
-from clocs.store.table import flat_stretches
 from clocs.training.checkpoint import Checkpoint
 from clocs.workers import group_runs, prefetch
 

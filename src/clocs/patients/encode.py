@@ -22,8 +22,8 @@ from clocs.recording import (
     unnamed_lead,
 )
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, EncoderInput, stack
-from clocs.training.signals import Signals
+from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, stack
+from clocs.training.signals import EncoderInput, Signals
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +207,7 @@ def encoded_by_all(
     one = checkpoints[0]
     of_all = (one.weights, one.buffers) if len(checkpoints) == 1 else stack(checkpoints)
     weights, buffers = ({k: v.to(device) for k, v in tensors.items()} for tensors in of_all)
-    as_input = EncoderInput.of(checkpoints, device)
+    as_input = EncoderInput.of([one.card for one in checkpoints], device)
     most = max(MIN_ROWS, AT_ONCE // len(checkpoints) // max(1, many))
     for batch in _batches(windows, most):
         if batch.values.shape[-1] != samples:

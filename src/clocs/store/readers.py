@@ -18,11 +18,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, flat_stretches
 from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
 from clocs.limits import default_processes, reading_limits
 from clocs.recording import Recording, check_plausible
-from clocs.store.table import flat_stretches, row_of
+from clocs.store.table import row_of
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads

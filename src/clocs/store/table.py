@@ -66,7 +66,6 @@ COLUMNS: Mapping[str, Column] = {
     "fold": Column("String"),
     "flat": Column("[Gap]", lambda recording: (), None),  # set for datasets with `skip_flat`
 }
-SHORTEST_FLAT = 1.0  # seconds
 _AT_ONCE = 20_000  # rows that are checked together: it takes ten times their own memory
 _WRITERS = [(name, c.write or attrgetter(c.attribute or name)) for name, c in COLUMNS.items()]
 _READERS = [(c.attribute or name, name, c.read) for name, c in COLUMNS.items() if c.read]
@@ -155,26 +154,3 @@ def recording_of(row: Mapping[str, Any], flat: NDArray[np.int16]) -> Recording:
     """The recording of a row and its samples, lead after lead; ValueError where it cannot be."""
     facts = {attribute: read(row[name]) for attribute, name, read in _READERS}
     return Recording(digital=flat.reshape(len(row["leads"]), row["samples"]), **facts)
-
-
-def flat_stretches(recording: Recording) -> tuple[Gap, ...]:
-    """Stretches of at least a second over which a lead does not change by a single step."""
-    least = max(2, round(SHORTEST_FLAT * recording.rate))
-    found = []
-    for lead, values in zip(recording.leads, recording.digital, strict=True):
-        if not _may_be_flat(values, least):
-            continue
-        edges = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [len(values)]))
-        for place in np.flatnonzero(np.diff(edges) >= least):
-            found.append(Gap(int(edges[place]), int(edges[place + 1]), lead))
-    return tuple(found)
-
-
-def _may_be_flat(values: NDArray[np.int16], least: int) -> bool:
-    """Whether some stretch of half that many samples is flat: nearly all recordings have none."""
-    step = least // 2
-    few = values[::step]  # a flat stretch holds two of them in a row
-    for place in (np.flatnonzero(few[1:] == few[:-1]) * step).tolist():
-        if (values[place : place + step + 1] == values[place]).all():
-            return True
-    return False

@@ -1,16 +1,18 @@
-"""Card: what one must know to use a checkpoint's weights, as JSON beside them.
+"""Cards: what one must know to use a checkpoint's weights, as JSON beside them, or a classifier.
 
 The card ends with a sha256 of all its fields. The hash of the weights file is one of them, so that
 this one digest covers both files. A card may come from a stranger: everything in it that sizes,
 names or switches something is compared with limits before anything is made from it.
 
-Also the models inside the package, by name: one row per model in `clocs/weights/models.toml`.
+The card of a classifier lies inside its file; both are read without torch. Also the models inside
+the package, by name: one row per model in `clocs/weights/models.toml`.
 """
 
 from __future__ import annotations
 
 import builtins
 import json
+import re
 import tomllib
 import types
 import warnings
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from clocs._version import __version__
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError
+from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, StoreError
 from clocs.frames.splits import Folds
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile, own_hash, spelled_for_files, spelled_in_code
@@ -48,8 +50,14 @@ MAX_BYTES = 1 << 20  # of a card; real ones have 2,000
 MAX_DIMENSIONS = 1 << 20  # of embeddings
 MAX_ITEMS = 10_000  # of a list: leads, labels, datasets, folds
 HIGHEST_RATE = 1e5  # of a frame, in Hz
-LONGEST_NAME = 1000  # characters
+LONGEST_NAME, LONGEST_TEXT = 1000, 10_000  # characters
+MAX_MEMBERS = 100  # of a classifier
+INTENDED_USE = (
+    "Research: reading recordings like those it was trained on. Not a medical device: no diagnosis "
+    "and no treatment may rest on it."
+)
 SHIPPED_FOLDER: Final = Path(__file__).parent.parent / "weights"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LARGEST = 1e300  # number: larger integers do not fit into a float
 
 
@@ -238,7 +246,7 @@ def _has(facts: dict[str, Any], kind: Any, *, more: bool = False) -> bool:
 
 def check_text(value: Any) -> None:
     """Refuse control characters in any text of it: they could steer a terminal."""
-    if isinstance(value, str) and any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value):
+    if isinstance(value, str) and _CONTROL.search(value):
         raise ValueError("it holds control characters")
     for part in (*value, *value.values()) if isinstance(value, dict) else ():
         check_text(part)
@@ -262,9 +270,7 @@ def _check(facts: dict[str, Any]) -> None:
         and min(facts["metrics"]["epochs"], facts["metrics"]["best_epoch"]) >= 0
     )
     fits["training"] &= fits["training"] and type(facts["training"].get("lr", 0)) in (int, float)
-    for name, fit in fits.items():
-        if not fit:
-            raise ValueError(f"`{name}` is {facts[name]!r:.100}")
+    _expect_fits(facts, fits)
     if facts["metrics"]["status"] == NOT_FINITE:
         raise CheckpointError("its training diverged; train again with a lower `lr`")
     if facts["normalization"] not in INPUT_OFFSETS:
@@ -272,6 +278,113 @@ def _check(facts: dict[str, Any]) -> None:
             f"its input is normalized by {facts['normalization']!r:.100}, which this version of "
             "clocs cannot do; use the version that wrote it"
         )
+
+
+@dataclass(frozen=True)
+class ClassifierCard:
+    """A classifier in words and numbers."""
+
+    name: str
+    dataset: str  # whose labels it learned
+    content: str  # content hash of that store
+    labels: tuple[str, ...]  # classes, in the order of the probabilities
+    multilabel: bool  # whether a recording can have several of them
+    protocol: str  # 'linear', on frozen encoders, or 'finetune'
+    encoders: tuple[Card, ...]  # of each member, as it is used here
+    temperature: tuple[float, ...]  # by which the logits of each class are divided
+    # from which calibrated probability on a class is predicted; None where validation had none
+    thresholds: tuple[float | None, ...]
+    # beyond which no prediction is made: the least "quality", the greatest "distance"
+    limits: dict[str, float] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)  # its settings
+    scores: dict[str, Any] = field(default_factory=dict)  # on the test patients
+    intended_use: str = INTENDED_USE
+    license: str = ""  # of these weights, and of the data behind them
+    citation: str = ""  # of the data
+    clocs: str = __version__  # the version that wrote it
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each class holds, in words: AFIB of Chapman is atrial fibrillation or flutter."""
+        from clocs.datasets.label_names import meanings
+
+        return meanings(self.labels, self.dataset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        cards = [json.loads(card.json()) for card in self.encoders]
+        return spelled_for_files(asdict(self)) | {"encoders": cards}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> ClassifierCard:
+        """The card of these facts; ValueError, KeyError or TypeError say what is wrong."""
+        facts = spelled_in_code(facts)
+        if differing := facts.keys() ^ {one.name for one in fields(cls)}:
+            raise ValueError(f"its fields differ: {', '.join(sorted(differing)):.100}")
+        _check_classifier(facts)
+        try:
+            cards = [parse_card(json.dumps(one).encode()) for one in facts["encoders"]]
+        except CheckpointError as error:
+            raise ValueError(f"of one of its encoders: {error}") from error
+        lists = {name: tuple(facts[name]) for name in ("labels", "temperature", "thresholds")}
+        return cls(**facts | lists | {"encoders": tuple(cards)})
+
+
+def is_classifier(path: Path | str) -> bool:
+    """Whether the file, or the shipped model of that name, is a classifier."""
+    path = named_path(path)
+    return path.suffix == ".safetensors" and path.is_file() and CLASSIFIER.is_kind_of(path)
+
+
+def read_classifier_card(path: Path | str) -> ClassifierCard:
+    """The card of a classifier's file, or of the shipped one of that name.
+
+    Raises:
+        CheckpointError: It is no classifier, or is damaged.
+    """
+    path = named_path(path)
+    try:
+        return ClassifierCard.from_dict(CLASSIFIER.read_facts(path))
+    except StoreError as error:
+        raise CheckpointError(str(error)) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise not_a_classifier(path, error) from error
+
+
+def not_a_classifier(path: Path, why: Exception) -> CheckpointError:
+    """What is said of a file that cannot be used as one."""
+    return CheckpointError(f"{path} is not {CLASSIFIER.what} ({why}); {CLASSIFIER.remedy}")
+
+
+def _check_classifier(facts: dict[str, Any]) -> None:
+    """Compare every field with its type and limits."""
+    check_text({name: value for name, value in facts.items() if name != "encoders"})
+    fits = {name: _fits(facts[name], kind) for name, kind in get_type_hints(ClassifierCard).items()}
+    for name in ("intended_use", "license", "citation"):
+        fits[name] = isinstance(facts[name], str) and len(facts[name]) <= LONGEST_TEXT
+    encoders, labels, limits = facts["encoders"], facts["labels"], facts["limits"]
+    fits["encoders"] = isinstance(encoders, list) and 1 <= len(encoders) <= MAX_MEMBERS
+    fits["protocol"] = facts["protocol"] in ("linear", "finetune")
+    fits["labels"] &= fits["labels"] and 1 <= len(set(labels)) == len(labels)
+    fits["limits"] &= (
+        fits["limits"]
+        and limits.keys() <= {"quality", "distance"}
+        and all(_fits(limit, float) for limit in limits.values())
+    )
+    for name, low, high in (("temperature", 1e-6, 1e6), ("thresholds", 0, 1)):
+        fits[name] &= (
+            fits[name]
+            and fits["labels"]
+            and len(facts[name]) == len(labels)
+            and all(value is None or low <= value <= high for value in facts[name])
+        )
+    _expect_fits(facts, fits)
+
+
+def _expect_fits(facts: dict[str, Any], fits: dict[str, bool]) -> None:
+    for name, fit in fits.items():
+        if not fit:
+            raise ValueError(f"`{name}` is {facts[name]!r:.100}")
 
 
 @dataclass(frozen=True)
@@ -351,3 +464,16 @@ def named_path(given: Path | str) -> Path:
     """The file of a shipped model where its name is given, and else the path, whatever is there."""
     path, row = Path(given), SHIPPED.get(str(given))
     return path if row is None or path.exists() else row.file
+
+
+def shipped_encoders() -> list[str]:
+    """The names of the encoders inside the package."""
+    return [row.name for row in SHIPPED.values() if row.kind == "encoder"]
+
+
+def shipped_as(weights_sha256: str) -> str | None:
+    """The name of the encoder inside the package that has these weights."""
+    for name in shipped_encoders() if weights_sha256 else ():
+        if weights_sha256.encode() in SHIPPED[name].file.with_suffix(".json").read_bytes():
+            return name
+    return None

@@ -172,7 +172,8 @@ def load_checkpoint(path: Path | str) -> Checkpoint:
     Args:
         path: Its .safetensors file, a folder (then its first seed), or the name of a shipped one.
     """
-    return load_checkpoints(path)[0]
+    path = weights_path(path)
+    return _load(seed_files(path)[0] if path.is_dir() else path)
 
 
 def load_checkpoints(path: Path | str) -> list[Checkpoint]:

@@ -17,7 +17,6 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -36,7 +35,7 @@ from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
 from clocs.store.manifest import VECTORS
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.signals import Signals, free_memory
+from clocs.training.signals import EncoderInput, Signals, free_memory
 
 if TYPE_CHECKING:
     from clocs.frames.make import FramePlan
@@ -63,45 +62,6 @@ def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
     weights = {k: torch.cat([c.weights[k] for c in checkpoints]) for k in checkpoints[0].weights}
     buffers = {k: torch.cat([c.buffers[k] for c in checkpoints]) for k in checkpoints[0].buffers}
     return weights, buffers
-
-
-@dataclass(frozen=True)
-class EncoderInput:
-    """How the input of each member is made of signals: as its encoder learned on it."""
-
-    offset: Tensor | None  # (members, 1, 1) to add to normalized frames; None where all are 0
-    in_mv: Tensor | None  # (members, 1, 1) bool: who takes frames in mV; None where nobody does
-    standardized: bool = False  # whether all take frames that are standardized, of many leads
-
-    @classmethod
-    def of(cls, checkpoints: Sequence[Checkpoint], device: torch.device | str) -> EncoderInput:
-        cards = [checkpoint.card for checkpoint in checkpoints]
-        if all(card.standardized for card in cards):
-            return cls(None, None, standardized=True)
-        offsets, in_mv = (
-            torch.tensor(values, device=device)[:, None, None] if any(values) else None
-            for values in ([card.input_offset for card in cards], [card.in_mv for card in cards])
-        )
-        return cls(offsets, in_mv)
-
-    def of_members(self, members: list[int]) -> EncoderInput:
-        """That of some members."""
-        offset, in_mv = (None if x is None else x[members] for x in (self.offset, self.in_mv))
-        return EncoderInput(offset, in_mv, self.standardized)
-
-    def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
-        """starts, scale: (rows,) or (members, rows) -> (…, rows, samples).
-
-        Of many leads, (…, rows, leads) -> (…, rows, leads, samples).
-        """
-        if self.standardized:
-            return signals.standardized(starts)
-        x = signals.normalized(starts)
-        if self.offset is not None:
-            x = (x + self.offset).to(x.dtype)
-        if self.in_mv is not None:
-            x = torch.where(self.in_mv, signals.raw(starts, scale).to(x.dtype), x)
-        return x
 
 
 def expect_mv(checkpoints: Sequence[Checkpoint], frames: Frames) -> None:
@@ -217,7 +177,7 @@ def _encoded(
     signals = Signals.of(frames, device, windows=size * each)
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
-    as_input = EncoderInput.of(checkpoints, device)
+    as_input = EncoderInput.of([one.card for one in checkpoints], device)
     fewest = MIN_ROWS_OF_MANY_LEADS if encoder.leads else MIN_ROWS
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
         x = as_input(signals, some, scale)

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from clocs.errors import ClocsError, LostProcessError, SettingError
+from clocs.errors import ClocsError, LostProcessError
 from clocs.kernels.collectives import talking
+from clocs.training.signals import pick_device
 
 TIMEOUT = timedelta(minutes=30)  # without an answer, as where a machine is lost without a word
 _STORES: list[Any] = []  # of the processes that this one has joined
@@ -99,21 +100,6 @@ def is_launched() -> bool:
 def on_this_machine() -> int:
     """How many of the processes are on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if is_launched() else 1
-
-
-def pick_device(name: str | None) -> torch.device:
-    """The device of that name, or the best available."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingError(
-            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "give 'cpu' as `device`"
-        ) from error
-    return device
 
 
 def own_device(name: str | None) -> torch.device:

@@ -1,4 +1,4 @@
-"""Signals on a device: int16, gathered window by window and normalized there; and its memory.
+"""Signals on a device: int16, gathered window by window and normalized there; and the device.
 
 Signals too large for the device are streamed: a thread gathers the windows of a batch on the host
 into a pinned buffer, which is copied to one of two slots on the device while the step before still
@@ -8,7 +8,7 @@ reads the other. Which windows make up a batch is decided elsewhere, so it is th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.signals import memory_limits, physical_memory
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import native_windows
+from clocs.training.card import Card
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
 SLOTS = 2  # one is filled while the other is read
@@ -233,3 +234,56 @@ def _available() -> int:
 
 def _numbers(tensors: Weights) -> int:
     return sum(math.prod(tensor.shape[1:]) for tensor in tensors.values())
+
+
+@dataclass(frozen=True)
+class EncoderInput:
+    """How the input of each member is made of signals: as its encoder learned on it."""
+
+    offset: Tensor | None  # (members, 1, 1) to add to normalized frames; None where all are 0
+    in_mv: Tensor | None  # (members, 1, 1) bool: who takes frames in mV; None where nobody does
+    standardized: bool = False  # whether all take frames that are standardized, of many leads
+
+    @classmethod
+    def of(cls, cards: Sequence[Card], device: torch.device | str) -> EncoderInput:
+        if all(card.standardized for card in cards):
+            return cls(None, None, standardized=True)
+        offsets, in_mv = (
+            torch.tensor(values, device=device)[:, None, None] if any(values) else None
+            for values in ([card.input_offset for card in cards], [card.in_mv for card in cards])
+        )
+        return cls(offsets, in_mv)
+
+    def of_members(self, members: list[int]) -> EncoderInput:
+        """That of some members."""
+        offset, in_mv = (None if x is None else x[members] for x in (self.offset, self.in_mv))
+        return EncoderInput(offset, in_mv, self.standardized)
+
+    def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
+        """starts, scale: (rows,) or (members, rows) -> (…, rows, samples).
+
+        Of many leads, (…, rows, leads) -> (…, rows, leads, samples).
+        """
+        if self.standardized:
+            return signals.standardized(starts)
+        x = signals.normalized(starts)
+        if self.offset is not None:
+            x = (x + self.offset).to(x.dtype)
+        if self.in_mv is not None:
+            x = torch.where(self.in_mv, signals.raw(starts, scale).to(x.dtype), x)
+        return x
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device of that name, or the best available."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingError(
+            f"the device {name!r} cannot be used here ({str(error).splitlines()[0]}); "
+            "give 'cpu' as `device`"
+        ) from error
+    return device
