@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import clocs
-from clocs.evaluation import metrics, score_groups
-from clocs.evaluation.comparison import Sampled, draws_of, paired, plan_of
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import Sampled, draws_of, paired, plan_of
 from clocs.evaluation.evaluate import frames_for
+from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import RecordingVectors
 from clocs.evaluation.result import Predictions
 from clocs.frames.frames import Frames

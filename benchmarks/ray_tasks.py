@@ -44,9 +44,9 @@ def give_back(content: bytes) -> bytes:
 
 
 def load(content: bytes) -> bytes:
-    from clocs.experiments import steps
+    from clocs.experiments import runner
 
-    return content if steps else b""
+    return content if runner else b""
 
 
 def main() -> None:

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from clocs.evaluation import Predictions
+from clocs.evaluation.bootstrap import Comparison, compare_all
+from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledEmbeddings
+from clocs.evaluation.result import Evaluation, Predictions
+from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint
+
+
+def evaluate_groups(
+    groups: Sequence[Sequence[Checkpoint]], frames: Frames, **options: Any
+) -> list[Evaluation]:
+    """The scores of several methods alone."""
+    return [one.evaluation for one in score_groups(groups, frames, **options)]
+
+
+def evaluate_frames(
+    checkpoints: Sequence[Checkpoint], frames: Frames, **options: Any
+) -> Evaluation:
+    """The scores of one method alone."""
+    return evaluate_groups([checkpoints], frames, **options)[0]
+
+
+def compare(a: Predictions, b: Predictions, **options: Any) -> Comparison:
+    """One paired comparison."""
+    return compare_all([a, b], **options)[0]
 
 
 def fingerprint(checkpoint: Checkpoint) -> str:

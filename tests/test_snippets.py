@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from clocs.experiments.steps import Profile
+from clocs.experiments.runner import Profile
 from command_line import Done
 from snippets import (
     ROOT,

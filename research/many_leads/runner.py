@@ -16,8 +16,7 @@ from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import plain
 from clocs.experiments.ledger import Ledger, last_line, open_ledger
-from clocs.experiments.runner import TimeIsOver
-from clocs.experiments.steps import attempt
+from clocs.experiments.runner import TimeIsOver, attempt
 from clocs.training.loop import Epoch
 from clocs.training.signals import pick_device
 from research.many_leads.data import StudyData

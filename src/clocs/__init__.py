@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from clocs.errors import ClocsError as ClocsError
     from clocs.evaluation.evaluate import evaluate as evaluate
     from clocs.evaluation.evaluate import evaluate_many as evaluate_many
-    from clocs.evaluation.evaluate import validation_auc as validation_auc
     from clocs.experiments.report import report as report
     from clocs.experiments.reproduce import reproduce as reproduce
     from clocs.explorer.run import explore as explore
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "datasets.download": "download",
     "errors": "ClocsError",
-    "evaluation.evaluate": "evaluate evaluate_many validation_auc",
+    "evaluation.evaluate": "evaluate evaluate_many",
     "experiments.report": "report",
     "experiments.reproduce": "reproduce",
     "explorer.run": "explore",

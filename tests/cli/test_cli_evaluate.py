@@ -10,10 +10,11 @@ from click.testing import CliRunner
 import clocs
 from clocs.cli.main import root_command
 from clocs.errors import SettingError
-from clocs.evaluation import Predictions, compare
+from clocs.evaluation.result import Predictions
 from clocs.store.store import Store
 from clocs.training import Settings
 from command_line import clocs as run
+from evaluation_parts import compare
 
 QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)
 

@@ -17,7 +17,6 @@ import pytest
 import clocs
 from clocs.cli.main import root_command, running_command
 from clocs.cli.messages import in_one_sentence, in_options
-from clocs.experiments import __main__ as experiments
 from clocs.store.store import Store
 from command_line import clocs as run
 
@@ -174,16 +173,6 @@ class TestCtrlC:
         monkeypatch.setattr("clocs.pretraining.pretrain._lines", stop)
         said = run(*shlex.split(again)[1:], code=130, cwd=tmp_path).stderr
         assert said == f"clocs: interrupted; to continue, run: {again}\n"
-
-    def test_experiments_without_the_command_line_say_that_the_same_command_continues(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def stop(*names: str, **options: object) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(experiments, "reproduce", stop)
-        assert experiments.main(["table-1", "--dataset", "synthetic", "--out", "runs"]) == 130
-        assert "run the same command again to continue" in capsys.readouterr().err
 
     def test_other_commands_say_that_nothing_was_written(
         self, small_store: Store, tmp_path: Path

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import SettingError
-from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.training import Settings
+from evaluation_parts import evaluate_frames
 
 KEYS = keyed_random.member_keys([0, 1])
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from clocs.errors import SettingError
-from clocs.evaluation import Predictions, compare, compare_all, metrics
-from clocs.evaluation.comparison import holm
-from evaluation_parts import predictions
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import compare_all, holm
+from clocs.evaluation.result import Predictions
+from evaluation_parts import compare, predictions
 
 
 def test_a_clearly_better_method_is_found_to_be_better() -> None:

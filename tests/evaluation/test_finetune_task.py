@@ -9,9 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from clocs.encoders.base import Weights
-from clocs.evaluation import score_groups
 from clocs.evaluation.finetune_task import FinetuneTask, LabeledWindows, members_together
-from clocs.evaluation.groups import evaluate_frames
+from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
@@ -21,7 +20,7 @@ from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Epoch, fit
 from clocs.training.signals import Signals
-from evaluation_parts import fingerprint
+from evaluation_parts import evaluate_frames, fingerprint
 
 CPU = torch.device("cpu")
 

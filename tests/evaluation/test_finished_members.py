@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from clocs import Frames
-from clocs.evaluation.groups import evaluate_groups
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.training import Settings, loop
 from clocs.training.loop import Epoch, Trained, fit
+from evaluation_parts import evaluate_groups
 
 CPU = torch.device("cpu")
 SHORT = Settings(epochs=12, patience=1, batch_size=16, lr=3e-3)

@@ -11,12 +11,8 @@ import pytest
 import torch
 
 from clocs.errors import LeakError, SettingError
-from clocs.evaluation import (
-    evaluate_groups,
-    metrics,
-    score_groups,
-)
-from clocs.evaluation.groups import evaluate_frames
+from clocs.evaluation import metrics
+from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
@@ -29,7 +25,7 @@ from clocs.store.store import Store
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
-from evaluation_parts import fingerprint
+from evaluation_parts import evaluate_frames, evaluate_groups, fingerprint
 
 QUICK = Settings(epochs=3, batch_size=64, lr=1e-3)
 

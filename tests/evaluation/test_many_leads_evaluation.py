@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from clocs.errors import CheckpointError, SettingError
-from clocs.evaluation import Predictions, compare, score_groups
+from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
+from clocs.evaluation.result import Predictions
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import make_frames
 from clocs.recording import FrameSpec
@@ -22,6 +23,7 @@ from clocs.store.store import Store
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
+from evaluation_parts import compare
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 WITHOUT_MAPS = [name for name in PROTOCOLS if name != "attentive"]  # which the tiny encoder has not

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from clocs.errors import StoreError
-from clocs.evaluation import Predictions, compare
 from clocs.evaluation import result as module
+from clocs.evaluation.result import Predictions
 from damage import read_damaged
-from evaluation_parts import predictions
+from evaluation_parts import compare, predictions
 
 
 def test_predictions_survive_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from scipy.stats import t as student
 import clocs
 from clocs.errors import SettingError
 from clocs.evaluation import bootstrap as resampling
-from clocs.evaluation import score_groups
 from clocs.evaluation.bootstrap import Resampling, mean_weights, patient_weights
+from clocs.evaluation.groups import score_groups
 from clocs.frames.frames import Frames
 from research.analyses.label_mapping import other_hospital
 from research.analyses.noise_scores import noise_robustness

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from clocs.errors import SettingError
-from clocs.evaluation import score_groups
-from clocs.evaluation.groups import GroupResult
+from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.experiments.data import simulated_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan

@@ -8,8 +8,7 @@ from pathlib import Path
 from clocs.experiments.data import Library, library_from_frames, simulated_frames
 from clocs.experiments.grid import Cell, grid, only
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.runner import GridStatus, Runner
-from clocs.experiments.steps import Profile
+from clocs.experiments.runner import GridStatus, Profile, Runner
 
 TINY = Profile(
     name="simulated", epochs=1, patience=1, lr=1e-3, curve_epochs=2, resamples=0, seeds=1

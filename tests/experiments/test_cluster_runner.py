@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from clocs.errors import SettingError
-from clocs.experiments import cluster_runner, runner
+from clocs.experiments import cluster_runner
 from clocs.experiments.cluster_runner import Files, Site, score_on_node
 from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
-from clocs.experiments.steps import SIMULATED, Attempt
+from clocs.experiments.runner import SIMULATED, Attempt
 from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, connect, nodes
 from ray_nodes import start_head
 
@@ -202,8 +202,8 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
 
     monkeypatch.setattr(cluster_runner, "score_on_node", one_node_never_ends)
     killer = killed_once(cluster, victim, markers / lost)
-    for module in (cluster_runner, runner):  # fleets of one, so that there are two of them
-        monkeypatch.setattr(module, "MEMBERS", 1)
+    for module in ("cluster_runner", "runner"):  # fleets of one, so that there are two of them
+        monkeypatch.setattr(f"clocs.experiments.{module}.MEMBERS", 1)
     status = GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT)
     assert not capsys.readouterr().out  # what Ray says of the node would be among our JSON
     assert status.complete and status.done == 2

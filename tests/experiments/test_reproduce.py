@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 from clocs.cli.main import root_command
 from clocs.errors import TrainingError
-from clocs.experiments.__main__ import main
 from clocs.experiments.estimate import Rates, estimate
 from clocs.experiments.grid import Pretraining, grid
 from clocs.experiments.ledger import Ledger
 from clocs.experiments.reproduce import reproduce
-from clocs.experiments.steps import PAPER
+from clocs.experiments.runner import PAPER
+from command_line import clocs as command
 
 # what a machine with torch, numpy, scipy and safetensors alone does not have
 ABSENT = ["fastexcel", "jinja2", "matplotlib", "numcodecs", "pandas", "platformdirs"]
@@ -29,8 +29,11 @@ BARE = f"""
 import sys
 for name in {ABSENT}:
     sys.modules[name] = None
-from clocs.experiments.__main__ import main
-sys.exit(main(sys.argv[1:]))
+import clocs
+print(clocs.reproduce(
+    "table-1", dataset="synthetic", out=sys.argv[1], seeds=1, device="cpu",
+    on_progress=lambda message, done, total: print(message),
+))
 """
 
 
@@ -48,7 +51,7 @@ def table_1(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     folder = tmp_path_factory.mktemp("runs")
     given = ["table-1", "--dataset", "synthetic", "--out", str(folder), "--seeds", "1"]
     done = subprocess.run(
-        [sys.executable, "-c", BARE, *given, "--device", "cpu"],
+        [sys.executable, "-c", BARE, str(folder)],
         capture_output=True,
         text=True,
         check=False,
@@ -137,15 +140,14 @@ def test_tables_1_and_2_take_minutes_on_a_gpu() -> None:
         assert twelve > 1.5 * four  # three times the views, the same time to set up
 
 
-def test_bad_input_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gets_one_sentence(tmp_path: Path) -> None:
     for arguments, words in (
         (["table-9", "--dataset", "synthetic"], "no experiment 'table-9'"),
         (["table-1"], "--stores"),
         (["table-1", "--stores", str(tmp_path / "nowhere")], "is not a folder"),
         (["table-1", "--dataset", "mnist"], "synthetic as --dataset"),
     ):
-        assert main([*arguments, "--out", str(tmp_path / "runs")]) == 1
-        said = capsys.readouterr().err
+        said = command("reproduce", *arguments, "--out", tmp_path / "runs", code=1).stderr
         assert words in said and len(said.splitlines()) == 1
 
 

@@ -28,7 +28,6 @@ from clocs.experiments.results import (
     write_results,
 )
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS
-from clocs.sealed import ArrayFile
 
 from .test_report import fill, result_of
 
@@ -106,37 +105,6 @@ def test_two_results_of_one_cell_are_refused(halves: tuple[Path, Path], tmp_path
     assert open_results(halves[1], halves[1]) == results
 
 
-def as_earlier_versions_wrote_it(folder: Path) -> None:
-    """`runs.json` without scores, and a file per table that has them among the settings."""
-    content = packed_runs(folder)
-    for run in content["runs"]:
-        if run["kind"] == "linear":
-            row = {"run": run["name"], "pretraining": run["settings"]["pretraining"]}
-            row |= {"task": "linear", "input": "mV", **run["result"]}
-            rows = folder / "table-1.json"
-            known = json.loads(rows.read_text()) if rows.is_file() else []
-            rows.write_text(json.dumps([*known, row]))
-            run["result"] = None
-    (folder / "runs.json").write_text(json.dumps(content))
-    (folder / RUNS).unlink()
-
-
-def test_a_report_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    cells = only(grid("table-1"), ["method=mtssl,cmsc"])
-    fill(tmp_path / "runs", cells, never)
-    now = open_results(tmp_path / "runs")
-    write_results(now, tmp_path)
-    as_earlier_versions_wrote_it(tmp_path)
-    assert open_results(tmp_path) == now
-    # rows of MT-SSL that do not name the input were scored on frames from 0 to 1
-    path = tmp_path / "table-1.json"
-    rows = [{k: v for k, v in row.items() if k != "input"} for row in json.loads(path.read_text())]
-    path.write_text(json.dumps(rows))
-    old = open_results(tmp_path)
-    assert [c.pretraining.method for c in cells if old.result(c)] == ["cmsc"] * 2
-    assert all(open_results(tmp_path / "runs", tmp_path).result(cell) for cell in cells)
-
-
 def test_runs_on_other_data_are_refused(halves: tuple[Path, Path], tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "other")
     ledger.require_fact("data of chapman", "fedcba9876543210")
@@ -146,7 +114,7 @@ def test_runs_on_other_data_are_refused(halves: tuple[Path, Path], tmp_path: Pat
 
 
 def test_a_folder_with_damaged_results_is_refused_in_words(tmp_path: Path) -> None:
-    for name, content in (("runs.json", b"{}"), (RUNS, b"{}"), (RUNS, lzma.compress(b"[]"))):
+    for name, content in ((RUNS, b"{}"), (RUNS, lzma.compress(b"[]"))):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SettingError, match="holds no results that can be read"):
             open_results(tmp_path)
@@ -224,16 +192,10 @@ def test_packed_draws_come_back() -> None:
     assert same(unpack_draws(packed), some())
 
 
-def test_draws_of_earlier_versions_have_those_of_logits_behind_them(tmp_path: Path) -> None:
+def test_draws_of_earlier_versions_have_those_of_logits_behind_them() -> None:
     first, second = (pack_draws(some(seed)) for seed in (0, 1))
     both = struct.pack("<II", 2, 2000) + first[8:] + second[8:]
     assert same(unpack_draws(both), some(0))
-    codes = np.stack([np.frombuffer(one[24:], "<u2") for one in (first, second)])
-    scale = np.stack([np.frombuffer(one[8:24], "<f8") for one in (first, second)])
-    old = ArrayFile("a file of draws", key="clocs", format=1, remedy="")
-    old.write(tmp_path / DRAWS, {"runs": ["a", "a"]}, {"codes": codes, "scale": scale})
-    (found,) = read_draws(tmp_path / DRAWS).values()
-    assert same(found, some(0))
 
 
 def test_draws_that_were_read_are_written_alike() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from clocs.errors import ClocsError, SettingError
 from clocs.evaluation.evaluate import score_against_untrained
-from clocs.experiments import steps
+from clocs.experiments import runner
 from clocs.experiments.data import Library
 from clocs.experiments.grid import Cell, Pretraining, grid, only, run_name
 from clocs.experiments.ledger import Ledger, Run
@@ -138,7 +138,7 @@ def test_a_failed_run_keeps_its_error_and_the_others_continue(
             raise SettingError("cmlc is not welcome")
         return real(groups, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(steps, "score_against_untrained", refuses_cmlc)
+    monkeypatch.setattr(runner, "score_against_untrained", refuses_cmlc)
     outcome = work(tmp_path, cells, library)
     assert (outcome.done, outcome.failed, outcome.left) == (len(cells) - 1, 1, 0)
     failed = [run for run in runs_of(tmp_path).values() if run.state == "failed"]

@@ -105,12 +105,13 @@ def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: P
         "from clocs.frames.frames import Frames\n"
         "from clocs.pretraining.plan import Plan\n"
         "from clocs.pretraining.pretrain import pretrain_frames\n"
-        "from clocs.evaluation.groups import evaluate_frames\n"
+        "from clocs.evaluation.groups import score_groups\n"
         "from clocs.training.loop import Settings\n"
         f"frames = Frames.load(Path({str(path)!r}))\n"
         "plan = Plan('cmsc', settings=Settings(epochs=1, batch_size=64))\n"
         f"found = pretrain_frames(frames, plan, Path({str(tmp_path / 'run')!r}))\n"
-        "print(evaluate_frames(found, frames, settings=Settings(epochs=1), resamples=5).auc)\n"
+        "(one,) = score_groups([found], frames, settings=Settings(epochs=1), resamples=5)\n"
+        "print(one.evaluation.auc)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

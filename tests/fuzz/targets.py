@@ -18,7 +18,7 @@ import numpy as np
 from clocs import Frames, Recording
 from clocs.datasets.base import datasets
 from clocs.errors import SettingError, StoreError, UnusableError
-from clocs.evaluation import Predictions
+from clocs.evaluation.result import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import patient_map
 from clocs.formats.base import HEAD_BYTES

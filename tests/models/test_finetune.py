@@ -15,7 +15,7 @@ import clocs
 from clocs import Checkpoint, Classifier, Frames, FrameSpec, Store
 from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
 from clocs.evaluation import labeled as recording_vectors
-from clocs.evaluation import score_groups
+from clocs.evaluation.groups import score_groups
 from clocs.frames.make import make_frames
 from clocs.models.classifier import distance, load_classifier
 from clocs.models.scores import labeled_part, predictions_of, score_part

@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load, save
 
 from clocs.errors import CheckpointError
-from clocs.evaluation.groups import evaluate_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.training import Settings
 from clocs.training.card import read_card
 from clocs.training.checkpoint import Checkpoint, load_checkpoint, load_checkpoints
+from evaluation_parts import evaluate_frames
 
 PLAN = Plan("cmsc", (0, 1), embedding_dim=8, settings=Settings(epochs=2, batch_size=64))
 

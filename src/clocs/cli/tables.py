@@ -14,7 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     import polars as pl
 
-    from clocs.evaluation import Evaluation
+    from clocs.evaluation.result import Evaluation
     from clocs.experiments.demo import Demo
     from clocs.patients.retrieval import Retrieval
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import macro_auc_draws
-from clocs.evaluation.comparison import draws_of, plan_of
+from clocs.evaluation.bootstrap import draws_of, macro_auc_draws, plan_of
 from clocs.evaluation.groups import GroupResult
 from clocs.evaluation.result import Predictions
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import Resampling, check_resamples, macro_auc_draws
-from clocs.evaluation.comparison import ALPHA, Comparison, correct, enough, paired
+from clocs.evaluation.bootstrap import (
+    ALPHA,
+    Comparison,
+    check_resamples,
+    correct,
+    enough,
+    paired,
+)
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.labeled import By, LabeledPart, Per, ProtocolInput, rows_with_label
-from clocs.evaluation.logistic import fit_members
+from clocs.evaluation.labeled import By, Per
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, distinct
-from clocs.evaluation.scores import AnyCondition, clipped_interval
+from clocs.evaluation.scores import AnyCondition
 from clocs.frames.frames import Frames
-from clocs.frames.splits import PARTS, Split, split_of
+from clocs.frames.splits import Split, split_of
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, with_derived
-from clocs.training import Settings, leak_guard, settings_in, takes_settings
+from clocs.training import Settings, settings_in, takes_settings
 from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.embed import StoreVectors, expect_mv
+from clocs.training.embed import StoreVectors
 from clocs.training.loop import Epoch
 from clocs.training.signals import pick_device
 
@@ -287,103 +289,6 @@ def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
             stacklevel=5,
         )
     return found
-
-
-RESAMPLES = 2000
-SEEN = PARTS.index("train"), PARTS.index("validation")
-
-
-@dataclass(frozen=True)
-class ValidationScore:
-    """The score of the seeds of one training."""
-
-    per_seed: list[float]
-    ci95: list[float] | None  # of their mean; None where it cannot be known
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.per_seed))
-
-
-def validation_auc(
-    checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
-    store: Store | Path | str,
-    *,
-    split: Literal["hash", "folds"] | None = None,
-    test_folds: Sequence[str] | None = None,
-    validation_folds: Sequence[str] | None = None,
-    split_seed: int = 0,
-    device: str | None = None,
-) -> ValidationScore:
-    """Score encoders on the validation patients of a labeled store, to choose settings by.
-
-    The score is the macro AUC per recording of a logistic regression on frozen embeddings. It is
-    solved to convergence on all labeled recordings of training patients; its L2 penalty has the
-    lowest loss on the validation patients. The interval is over seeds and these patients.
-
-    Args:
-        checkpoint: One, several of one method, a file, or a folder (all its seeds).
-        store: Labeled recordings.
-        split: As for `clocs.evaluate`, like the next three.
-        test_folds: The folds to test on later.
-        validation_folds: The folds to score on.
-        split_seed: Random seed for the patient split.
-        device: 'cpu', 'cuda' …; the best one by default.
-
-    Raises:
-        LeakError: An encoder has seen a test patient, so that it could not be tested later.
-    """
-    checkpoints = as_checkpoints(checkpoint)
-    by = split_of(split, test_folds, validation_folds)
-    from clocs.store.store import as_store
-
-    frames = frames_for([checkpoints], as_store(store), split=by, split_seed=split_seed)
-    return score_frames(checkpoints, frames, device=pick_device(device))
-
-
-def score_frames(
-    checkpoints: Sequence[Checkpoint], frames: Frames, *, device: torch.device | str = "cpu"
-) -> ValidationScore:
-    """`validation_auc` of the seeds of one training, on frames as the encoders see them."""
-    for checkpoint in checkpoints:
-        leak_guard.check_no_leak(checkpoint, frames)
-    expect_mv(checkpoints, frames)
-    if leads := checkpoints[0].encoder.leads:
-        frames = frames.for_leads(leads)
-        checkpoints = [one.for_frame(frames.spec) for one in checkpoints]
-    train, validation = (
-        LabeledPart(frames, rows_with_label(frames, part, leads_at_once=bool(leads)), "recording")
-        for part in SEEN
-    )
-    given = ProtocolInput(
-        checkpoints=checkpoints,
-        parts=[train, validation],
-        labeled=[torch.arange(len(train), device=device)] * len(checkpoints),
-        settings=Settings(),
-        weighted=False,
-        curve=False,
-        device=torch.device(device),
-        on_epoch=lambda epoch: None,
-    )
-    learned, held_out = given.embeddings()
-    logits = fit_members(learned, held_out, given.labeled).logits(held_out.features)
-    chances = logits.sigmoid() if frames.multilabel else logits.softmax(dim=-1)
-    scores: NDArray[np.float64] = chances.double().cpu().numpy()
-    each = [metrics.macro(metrics.auc_per_class(own, validation.targets)) for own in scores]
-    if np.isnan(each).any():
-        raise SettingError(
-            f"the validation recordings of {frames.dataset} are all of one class, so there is no "
-            "AUC; choose another `split_seed`"
-        )
-    names, patient = np.unique(frames.patient[validation.frame], return_inverse=True)
-    plan = Resampling.of(
-        frames.dataset,
-        [frames.patient_ids[number] for number in names],
-        given.seeds,
-        resamples=RESAMPLES,
-    )
-    draws = macro_auc_draws(scores, validation.targets, patient, plan)
-    return ValidationScore(each, clipped_interval(draws))
 
 
 UNTRAINED = ("random", "random-bn")

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import check_resamples, macro_auc_draws
+from clocs.evaluation.bootstrap import Sampled, check_resamples, draws_of, macro_auc_draws, plan_of
 from clocs.evaluation.classifier_loss import FinetunedClassifier
-from clocs.evaluation.comparison import Sampled, draws_of, plan_of
 from clocs.evaluation.labeled import (
     By,
     LabeledPart,
@@ -69,20 +68,6 @@ class GroupResult:
         one = self.evaluation
         assert self.draws is not None  # it is None only where `resamples` is 0
         return Sampled(one.name, dict(zip(one.seeds, one.auc, strict=True)), self.draws)
-
-
-def evaluate_frames(
-    checkpoints: Sequence[Checkpoint], frames: Frames, **options: Any
-) -> Evaluation:
-    """Score the seeds of one method; options as for `score_groups`."""
-    return evaluate_groups([checkpoints], frames, **options)[0]
-
-
-def evaluate_groups(
-    groups: Sequence[Sequence[Checkpoint]], frames: Frames, **options: Any
-) -> list[Evaluation]:
-    """Score several methods at once; as `score_groups`, but returns the scores alone."""
-    return [one.evaluation for one in score_groups(groups, frames, **options)]
 
 
 def score_groups(

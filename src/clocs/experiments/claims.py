@@ -12,7 +12,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from clocs.evaluation.comparison import Comparison, correct
+from clocs.evaluation.bootstrap import Comparison, correct
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.comparisons import better_schedule, compare_cells

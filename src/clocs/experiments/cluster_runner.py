@@ -24,12 +24,22 @@ from clocs.errors import SettingError
 from clocs.experiments.data import Library, open_library, simulated_library
 from clocs.experiments.grid import Cell, Pretraining, run_name
 from clocs.experiments.ledger import Ledger
-from clocs.experiments.runner import MEMBERS, POLL, GridStatus, Runner
-from clocs.experiments.steps import Attempt, Profile, attempt, counts_of, learn, score
+from clocs.experiments.runner import (
+    MEMBERS,
+    POLL,
+    Attempt,
+    GridStatus,
+    Profile,
+    Runner,
+    attempt,
+    counts_of,
+    learn,
+    score,
+)
 from clocs.files import LOCK, private_folder, write_atomic
 from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, nodes
 
-Fleet = tuple[Cell, ...]
+Cells = tuple[Cell, ...]
 Files = Mapping[str, bytes]
 _CPUS = 2  # of a task without a GPU; one with a GPU needs one
 _MEMORY = 8 * 2**30  # bytes of a task, with the frames of twelve leads of PhysioNet 2020
@@ -78,7 +88,7 @@ def learn_on_node(site: Site, encoder: Pretraining) -> Attempt:
 
 
 def score_on_node(site: Site, cells: Sequence[Cell], encoders: Sequence[Files]) -> Attempt:
-    """Score one fleet on this node, from the files of its encoders."""
+    """Score encoders on this node, all at once, from their files."""
     library, device = site.library(*{cell.downstream for cell in cells}), torch.device(site.device)
     with TemporaryDirectory(prefix="clocs-") as temporary:
         folders = [Path(temporary) / str(number) for number in range(len(encoders))]
@@ -128,7 +138,7 @@ class ClusterRunner(Runner):
 
     def work(self, cells: Sequence[Cell]) -> GridStatus:
         """Compute what these cells lack; needs a connection (`clocs.ray_cluster.connect`)."""
-        with Tasks[Pretraining | Fleet]() as self._tasks:
+        with Tasks[Pretraining | Cells]() as self._tasks:
             try:
                 return super().work(cells)
             finally:
@@ -158,14 +168,14 @@ class ClusterRunner(Runner):
 
     def _evaluate(self, cells: Sequence[Cell]) -> bool:
         most = max(1, MEMBERS // self.seeds)
-        fleet = [cell for cell in cells if run_name(cell, self.seeds) not in self._claims][:most]
-        if not fleet:
+        some = [cell for cell in cells if run_name(cell, self.seeds) not in self._claims][:most]
+        if not some:
             return False
         self._make_room()
-        fleet = [cell for cell in fleet if self._claim(run_name(cell, self.seeds))]
-        if fleet:
-            self._score(fleet)
-        return bool(fleet)
+        some = [cell for cell in some if self._claim(run_name(cell, self.seeds))]
+        if some:
+            self._score(some)
+        return bool(some)
 
     def _score(self, cells: Sequence[Cell]) -> None:
         try:
@@ -193,7 +203,7 @@ class ClusterRunner(Runner):
         for what, result in self._tasks.finished(POLL):
             self._record(what, result)
 
-    def _record(self, what: Pretraining | Fleet, result: Callable[[], Any]) -> None:
+    def _record(self, what: Pretraining | Cells, result: Callable[[], Any]) -> None:
         try:
             tried: Attempt = result()
         except ClusterError as error:

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from clocs.evaluation.bootstrap import interval, mean_weights
-from clocs.evaluation.comparison import Comparison, Sampled, correct, paired
+from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, mean_weights, paired
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.grid import Cell, CellTask, Pretraining, grid

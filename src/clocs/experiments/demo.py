@@ -88,7 +88,7 @@ def run_demo(
         patients: Number of simulated patients.
         stage: Entered with the title of each stage while it lasts.
     """
-    from clocs.evaluation.groups import evaluate_frames
+    from clocs.evaluation.groups import score_groups
     from clocs.frames.make import make_frames
     from clocs.patients.distances import frame_distances
     from clocs.store.prepare import prepare
@@ -106,8 +106,10 @@ def run_demo(
     evaluations = []
     for method, checkpoints in learned.items():
         with stage(f"Evaluating {method} on test patients"):
-            score = partial(evaluate_frames, checkpoints, frames, by="patient", resamples=500)
-            evaluations += [score(fraction=f, settings=Settings(**EVALUATION)) for f in FRACTIONS]
+            how = {"settings": Settings(**EVALUATION), "by": "patient", "resamples": 500}
+            for fraction in FRACTIONS:
+                (one,) = score_groups([checkpoints], frames, fraction=fraction, **how)
+                evaluations.append(one.evaluation)
     with stage("Measuring distances between patients"):
         distances = {m: frame_distances(learned[m][0], frames) for m in METHODS[1:]}
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)

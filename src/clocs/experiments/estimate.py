@@ -19,16 +19,17 @@ from clocs.experiments.data import open_library
 from clocs.experiments.grid import Cell, Pretraining, cells_of, run_name
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import not_known
-from clocs.experiments.runner import duration
-from clocs.experiments.steps import PAPER, SIMULATED, Profile
+from clocs.experiments.runner import PAPER, SIMULATED, Profile, duration
 
 # seconds of five seeds in four leads on an H200, by the rates of benchmarks/train.py and the epochs
 # of docs/results: of a pre-training by method, and of scoring a cell with all labels by task
-_PRETRAINING = {"cmsc": 24, "cmlc": 15, "cmsmlc": 18, "simclr": 33, "byol": 7, "mtssl": 46}
-_SCORING = {"linear": 0.6, "linear-converged": 8, "finetune": 1.7, "curve": 4.5, "distances": 0.4}
+_H200 = {
+    **{"cmsc": 24, "cmlc": 15, "cmsmlc": 18, "simclr": 33, "byol": 7, "mtssl": 46},
+    **{"linear": 0.6, "linear-converged": 8, "finetune": 1.7, "curve": 4.5, "distances": 0.4},
+}
+_OTHER = 19.0  # of another pre-training
 _SET_UP = 4.0  # of a job, to compile kernels, capture graphs and load data
 _SIMULATED = 1.0  # seconds of either on simulated data
-_OTHER = 19.0  # of another pre-training
 _SLOWER = {"cpu": 350.0}  # than the H200; two cores: 240 for CMSC, 500 for SimCLR
 _VALIDATING = 0.2  # share of a scoring's time that does not depend on the number of labels
 _TRAINING_PATIENTS = 4000  # about; with so many labeled, all are
@@ -37,44 +38,38 @@ _COLUMNS = 80  # of a terminal
 
 @dataclass(frozen=True)
 class Rates:
-    """What is known about speed: seconds of five seeds in four leads."""
+    """What is known about speed."""
 
     device: str  # 'cuda' or 'cpu'
     profile: Profile
-    pretraining: dict[str, float] = field(default_factory=dict)  # as measured, by method
-    cell: dict[tuple[str, str], float] = field(default_factory=dict)  # by task and downstream
+    # seconds of five seeds in four leads with all labels, as measured: by method or task
+    measured: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_runs(cls, runs: Iterable[Run], device: str, profile: Profile) -> Rates:
         """From the times of a folder's runs on this kind of device."""
-        pretraining: dict[str, list[float]] = {}
-        cell: dict[tuple[str, str], list[float]] = {}
+        found: dict[str, list[float]] = {}
         for run in runs:
             s, on_cpu = run.settings, run.versions.get("device", "").endswith("threads")
             if run.state != "done" or not run.seconds or on_cpu != (device == "cpu"):
                 continue
-            usual = run.seconds * 5 / run.seeds * 4 / s.get("pretraining", s)["leads"]
-            if run.kind != "pretrain" and s.get("patients") is None:
-                cell.setdefault((run.kind, s["downstream"]), []).append(usual / s["fraction"])
-            elif run.kind == "pretrain" and s.get("epochs") is None:  # early stopping decided
-                pretraining.setdefault(s["method"], []).append(usual)
-        means = {name: fmean(values) for name, values in pretraining.items()}
-        return cls(device, profile, means, {k: fmean(values) for k, values in cell.items()})
+            if s.get("epochs") is None and s.get("patients") is None:
+                usual = run.seconds * 5 / run.seeds * 4 / s.get("pretraining", s)["leads"]
+                key = s["method"] if run.kind == "pretrain" else run.kind
+                found.setdefault(key, []).append(usual / s.get("fraction", 1))
+        return cls(device, profile, {key: fmean(values) for key, values in found.items()})
 
-    def _assumed(self, seconds: float) -> float:
-        if self.profile.name == "simulated":
-            return _SIMULATED
-        return seconds * _SLOWER.get(self.device, 1.0)
+    def seconds(self, key: str) -> float:
+        """Five seeds in four leads with all labels: of a method's pre-training, or of a task."""
+        assumed = _H200.get(key, _OTHER) * _SLOWER.get(self.device, 1.0)
+        return self.measured.get(key, _SIMULATED if self.profile == SIMULATED else assumed)
 
     def pretraining_seconds(self, encoder: Pretraining, seeds: int) -> float:
         """One pre-training with all its seeds."""
         if encoder.method in UNTRAINED:
             return 1.0
-        assumed = self._assumed(_PRETRAINING.get(encoder.method, _OTHER))
-        seconds = self.pretraining.get(encoder.method, assumed)
-        if encoder.epochs is not None:
-            seconds *= encoder.epochs / self.profile.epochs
-        return seconds * seeds / 5 * encoder.leads / 4
+        share = 1.0 if encoder.epochs is None else encoder.epochs / self.profile.epochs
+        return self.seconds(encoder.method) * share * seeds / 5 * encoder.leads / 4
 
     def job_seconds(self, cells: Sequence[Cell], seeds: int) -> float:
         """Scoring the encoders of one job."""
@@ -83,11 +78,8 @@ class Rates:
         if first.patients is not None:
             share = min(1.0, first.patients / _TRAINING_PATIENTS)
             fraction = _VALIDATING + (1 - _VALIDATING) * share
-        assumed = self._assumed(_SCORING[first.task])
-        known = self.cell.get((first.task, first.downstream))
-        each = (assumed if known is None else known) * fraction
-        set_up = _SET_UP if known is None else 0.0
-        return set_up + each * len(cells) * seeds / 5 * first.pretraining.leads / 4
+        each = self.seconds(first.task) * fraction
+        return _SET_UP + each * len(cells) * seeds / 5 * first.pretraining.leads / 4
 
 
 @dataclass(frozen=True)
@@ -98,7 +90,7 @@ class WorkUnit:
     name: str  # of the encoder or of the job
     encoders: int  # how many it includes
     state: str  # 'to do', 'done', 'failed', or which data it needs
-    seconds: float  # how long it took, or should take
+    seconds: float  # how long it should take
 
 
 @dataclass(frozen=True)
@@ -175,27 +167,21 @@ def estimate(
     rates = Rates.from_runs(runs.values(), device.partition(":")[0], profile)
     seeds = seeds or profile.seeds
     needs = {cell: library.why_not(cell) if library else None for cell in cells}
-    units = []
+
+    def state_of(what: Pretraining | Cell, need: str | None) -> str:
+        run = runs.get(run_name(what, seeds))
+        return run.state if run and run.state in ("done", "failed") else need or "to do"
+
     encoders: dict[Pretraining, str | None] = {}
+    jobs: dict[tuple[str, str], list[Cell]] = {}
     for cell, need in needs.items():
         p = cell.pretraining
         encoders[p] = None if need is None else encoders.get(p, need)
+        jobs.setdefault((cell.job, state_of(cell, need)), []).append(cell)
+    units = []
     for encoder, need in encoders.items():
-        run = runs.get(run_name(encoder, seeds))
-        took = run.seconds if run is not None and run.state == "done" else None
-        expected = rates.pretraining_seconds(encoder, seeds)
-        units.append(WorkUnit("pretrain", encoder.name, 1, _state(run, need), took or expected))
-    jobs: dict[tuple[str, str], list[Cell]] = {}
-    for cell, need in needs.items():
-        state = _state(runs.get(run_name(cell, seeds)), need)
-        jobs.setdefault((cell.job, state), []).append(cell)
+        took, state = rates.pretraining_seconds(encoder, seeds), state_of(encoder, need)
+        units.append(WorkUnit("pretrain", encoder.name, 1, state, took))
     for (job, state), own in jobs.items():
-        took = sum(runs[run_name(c, seeds)].seconds or 0 for c in own if state == "done")
-        units.append(WorkUnit("score", job, len(own), state, took or rates.job_seconds(own, seeds)))
-    return Estimate(units, rates.device, bool(rates.pretraining or rates.cell))
-
-
-def _state(run: Run | None, need: str | None) -> str:
-    if run is not None and run.state in ("done", "failed"):
-        return run.state
-    return need or "to do"
+        units.append(WorkUnit("score", job, len(own), state, rates.job_seconds(own, seeds)))
+    return Estimate(units, rates.device, bool(rates.measured))

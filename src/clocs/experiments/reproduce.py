@@ -17,8 +17,7 @@ from clocs.experiments.data import open_library, simulated_library
 from clocs.experiments.grid import cells_of
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.results import not_known
-from clocs.experiments.runner import GridStatus, Runner
-from clocs.experiments.steps import PAPER, SIMULATED
+from clocs.experiments.runner import PAPER, SIMULATED, GridStatus, Runner
 from clocs.training.signals import pick_device
 
 SIMULATED_NAME = "synthetic"
@@ -52,7 +51,7 @@ def reproduce(
         device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
         seconds: Time limit: no new work begins after it, and the next call resumes.
         parallel: Worker threads; on a GPU each has its own stream, because the small kernels of
-            one fleet leave room for another's. On a cluster, how many tasks share one GPU.
+            one training leave room for another's. On a cluster, how many tasks share one GPU.
         retry: Run again what failed before.
         ray: Compute on a Ray cluster, 'auto' or its address. Every node sees `stores` under the
             same path; this process alone writes to `out`.

@@ -25,7 +25,7 @@ from clocs.errors import SettingError, StoreError, first_of
 from clocs.experiments import ledger as ledgers
 from clocs.experiments import paper
 from clocs.experiments.data import leads_for
-from clocs.experiments.grid import GRIDS, Cell, paper_values, run_name
+from clocs.experiments.grid import Cell, paper_values, run_name
 from clocs.experiments.ledger import FILE, Draws, Run, last_line, open_ledger
 from clocs.files import PUBLIC, file_error, write_atomic
 from clocs.recording import STANDARD_LEADS
@@ -176,8 +176,7 @@ def write_results(results: Results, out: Path) -> None:
 
 
 def _open_one(folder: Path) -> Results:
-    reported = (folder / RUNS).is_file() or (folder / "runs.json").is_file()
-    if reported and not (folder / FILE).is_file():
+    if (folder / RUNS).is_file() and not (folder / FILE).is_file():
         return _read_report(folder)
     with closing(open_ledger(folder, create=False)) as ledger:
         runs = {name: replace(run, error=_shared(run.error)) for name, run in ledger.runs().items()}
@@ -193,21 +192,13 @@ def _shared(error: str | None) -> str | None:
 
 
 def _read_report(folder: Path) -> Results:
-    packed = (folder / RUNS).is_file()
-    path = folder / (RUNS if packed else "runs.json")
+    path = folder / RUNS
     try:
-        text = path.read_bytes()
-        if packed:
-            text = lzma.LZMADecompressor().decompress(text, max_length=_MAX_BYTES)
+        packed = path.read_bytes()
+        text = lzma.LZMADecompressor().decompress(packed, max_length=_MAX_BYTES)
         content = json.loads(text)
-        # Runs of older reports have no versions of their own; often all have one.
-        made_by = {own["clocs"] for own in content["versions"]}
-        common = {"versions": {"clocs": made_by.pop()} if len(made_by) == 1 else {}}
-        runs = {row["name"]: Run(**common | row) for row in content["runs"]}
-        if not packed:
-            _add_scores(runs, folder)
-        found = read_draws(folder / DRAWS)
-        return Results(runs, content["facts"], content["versions"], found)
+        runs = {row["name"]: Run(**row) for row in content["runs"]}
+        return Results(runs, content["facts"], content["versions"], read_draws(folder / DRAWS))
     except OSError as error:
         raise file_error(error, path, doing="read") from error
     except (
@@ -217,24 +208,6 @@ def _read_report(folder: Path) -> Results:
             f"{folder} holds no results that can be read ({error!r}); "
             "write them again with `clocs reproduce report`"
         ) from error
-
-
-# what rows of earlier reports have beside the result itself
-_ADDED = {
-    "run", "pretraining", "task", "tau_d", "perturb", "tasks", "frame", "encoder_frame", "input",
-    "metric", "version", "paper",
-}  # fmt: skip
-
-
-def _add_scores(runs: dict[str, Run], folder: Path) -> None:
-    """Add what reports of earlier versions have in a file per table."""
-    for path in (folder / f"{name}.json" for name in GRIDS):
-        for row in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
-            name, result = row["run"], {k: v for k, v in row.items() if k not in _ADDED}
-            runs[name] = replace(runs[name], result=result)
-            if row["pretraining"]["method"] == "mtssl" and "input" not in row:
-                # scored on frames from 0 to 1, which it was not trained on
-                runs[name] = replace(runs[name], result=None, state="waiting")
 
 
 def _merged(folder: Path, first: Results, other: Path, second: Results) -> Results:
@@ -325,14 +298,10 @@ def read_draws(path: Path) -> dict[str, Draws]:
         return {}
     facts, arrays = _DRAWS.read(path)
     try:
-        names, codes = facts["runs"], arrays.get("codes")
-        if codes is None:
-            planes = lzma.LZMADecompressor().decompress(arrays["packed"], max_length=_MAX_BYTES)
-            high, low = np.frombuffer(planes, np.uint8).reshape(2, len(names), -1)
-            codes = high.astype(np.uint16) << 8 | low
-        found: dict[str, Draws] = {}
-        for name, scale, own in zip(names, arrays["scale"], codes, strict=True):
-            found.setdefault(name, ledgers.decode_draws(scale, own))  # a second row is of logits
-        return found
+        names = facts["runs"]
+        planes = lzma.LZMADecompressor().decompress(arrays["packed"], max_length=_MAX_BYTES)
+        high, low = np.frombuffer(planes, np.uint8).reshape(2, len(names), -1)
+        rows = zip(names, arrays["scale"], high.astype(np.uint16) << 8 | low, strict=True)
+        return {name: ledgers.decode_draws(scale, own) for name, scale, own in rows}
     except (KeyError, TypeError, ValueError, lzma.LZMAError) as error:
         raise StoreError(f"{path} is not {_DRAWS.what} ({error!r}); {_DRAWS.remedy}") from error
