@@ -527,7 +527,7 @@ def test_addresses_and_names_are_checked(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no published dataset 'folder'; use one of cardiology"):
         download("folder", out=tmp_path)
     with pytest.raises(SettingError, match="chapman is not published file by file"):
-        plan_download("chapman", out=tmp_path, only=["a"])
+        plan_download("chapman", only=["a"])
 
 
 def test_every_named_dataset_with_files_is_published_somewhere() -> None:

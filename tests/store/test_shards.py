@@ -54,9 +54,6 @@ def test_a_store_in_shards_opens_as_one_and_holds_the_same_recordings(
         wanted = whole.recording(again.table["id"][row]).digital
         assert np.array_equal(digital, wanted)
         assert np.array_equal(again.recording(row).digital, wanted)
-    flat = np.concatenate([digital.ravel() for _, digital in again.iter_signals()])
-    edge = again.shards[0].manifest.samples
-    assert np.array_equal(again.signals(edge - 9, edge + 9), flat[edge - 9 : edge + 9])
     assert sorted(again.rows_without_recording) == sorted(whole.rows_without_recording)
     assert again.leads == whole.leads
     for fact in ("dataset", "source", "fingerprint", "labels", "frame", "patients", "samples"):
@@ -228,7 +225,7 @@ def test_a_missing_or_damaged_shard_gets_a_sentence_and_is_made_again(
     shutil.rmtree(shard)
     shutil.copytree(store.shards[0].path, shard)
     with pytest.raises(
-        StoreError, match=r"not the one that was joined \(another content\); delete"
+        StoreError, match=r"not the one that was joined; delete"
     ):
         open_store(store.path)
     shutil.rmtree(shard)

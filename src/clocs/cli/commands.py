@@ -79,7 +79,7 @@ def download(
     target = out or str(Path("data", name))
     following = f"clocs prepare {name} {target} --out stores/{name}"
     if dry_run:
-        plan = plan_download(name, out=target, **call.given)
+        plan = plan_download(name, **call.given)
         files = [asdict(file) for file in plan.files]
         planned = _publication(plan.publication)
         planned |= {"out": target, "size": plan.size, "files": files}

@@ -43,7 +43,6 @@ _WORTH = 64 << 10  # bytes received that make an attempt more than a failure
 _MAX_BYTES = 1 << 40  # of a file, and of what a zip unpacks to
 _MAX_FAILURES = 20  # files
 _RETRY = (408, 425, 429, 500, 502, 503, 504)
-_PLAIN_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LINE = re.compile(r"([0-9a-fA-F]{64}) +\*?(.+)")  # PhysioNet has one space, sha256sum two
 _PART = re.compile(r"(?!\.\.?$)[^/\\:\x00-\x1f\x7f]{1,200}(?<! )")  # of a name
 
@@ -100,22 +99,15 @@ class DownloadPlan:
 
     Attributes:
         publication: The dataset.
-        out: The folder for its files.
         files: All of them, whether they are here already or not.
         size: Bytes of all, as published; 0 where unknown.
         sums: The list of sha256 that they are compared with; b'' where there is none.
     """
 
     publication: Publication
-    out: Path
     files: tuple[PublishedFile, ...]
     size: int
     sums: bytes = b""
-
-    @property
-    def unit(self) -> str:
-        """What its progress is counted in: files, or MB where there are only a few large ones."""
-        return "files" if self.sums else "MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +154,23 @@ def download(
         FileError: The disk is full, or permission is missing.
         BusyError: Another process is downloading into `out`.
     """
-    return fetch_all(plan_download(name, out=out, url=url, only=only), progress=progress)
+    plan, folder = plan_download(name, url=url, only=only), Path(out)
+    partials = folder / PARTIAL
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(partials):
+            paths = (*(folder / file.name for file in plan.files), *partials.glob("*.data"))
+            held = sum(path.stat().st_size for path in paths if path.is_file())
+            _check_space(folder, plan.size - held)
+            fetched, received = _fetch(plan, folder, progress or (lambda done, total: None))
+            if plan.sums:
+                write_atomic(folder / plan.publication.sums, plan.sums, mode=PUBLIC)
+        with suppress(OSError):  # what another plan left there
+            partials.rmdir()
+    return Downloaded(folder, len(plan.files), fetched, received)
 
 
-def plan_download(
-    name: str, *, out: Path | str, url: str | None = None, only: Sequence[str] = ()
-) -> DownloadPlan:
+def plan_download(name: str, *, url: str | None = None, only: Sequence[str] = ()) -> DownloadPlan:
     """What `download` would fetch; nothing is written. The parameters are those of `download`."""
     publication = PUBLICATIONS.get(name)
     if publication is None:
@@ -183,7 +186,7 @@ def plan_download(
             PublishedFile(file, url + quote(file) if url else address)
             for file, address in publication.archives.items()
         )
-        return DownloadPlan(publication, Path(out), archives, publication.size)
+        return DownloadPlan(publication, archives, publication.size)
     if not publication.folder:
         raise SettingError(f"{name} is not published file by file; leave out `only`")
     base = url or publication.folder
@@ -201,7 +204,7 @@ def plan_download(
             f"{base}{publication.sums} lists no file of {', '.join(wanted)}; give other names as "
             "`only`, with '/' at the end of folders"
         )
-    return DownloadPlan(publication, Path(out), chosen, 0 if wanted else publication.size, sums)
+    return DownloadPlan(publication, chosen, 0 if wanted else publication.size, sums)
 
 
 def parse_sums(content: bytes, *, name: str) -> dict[str, str]:
@@ -229,33 +232,12 @@ def parse_sums(content: bytes, *, name: str) -> dict[str, str]:
     return found
 
 
-def fetch_all(
-    plan: DownloadPlan, *, progress: Callable[[int, int], None] | None = None
-) -> Downloaded:
-    """Fetch what is missing of a plan's files; see `download`."""
-    partials = plan.out / PARTIAL
-    with writing(plan.out):
-        plan.out.mkdir(parents=True, exist_ok=True)
-        with locked(partials):
-            paths = [plan.out / file.name for file in plan.files]
-            here = [path for path in (*paths, *partials.glob("*.data")) if path.is_file()]
-            _check_space(plan.out, plan.size - sum(path.stat().st_size for path in here))
-            fetched, received = _fetch(plan, partials, progress or (lambda done, total: None))
-            if plan.sums:
-                write_atomic(plan.out / plan.publication.sums, plan.sums, mode=PUBLIC)
-        with suppress(OSError):  # what another plan left there
-            partials.rmdir()
-    return Downloaded(plan.out, len(plan.files), fetched, received)
-
-
-def _fetch(
-    plan: DownloadPlan, partials: Path, report: Callable[[int, int], None]
-) -> tuple[int, int]:
+def _fetch(plan: DownloadPlan, folder: Path, report: Callable[[int, int], None]) -> tuple[int, int]:
     """Fetch in threads; how many files, and bytes."""
     stop, sizes = threading.Event(), [0]  # a list, to which threads may append
 
     def fetch(file: PublishedFile) -> bool:
-        transfer = _Transfer(file, plan.out / file.name, partials, sizes.append, stop)
+        transfer = _Transfer(file, folder / file.name, folder / PARTIAL, sizes.append, stop)
         if stop.is_set() or transfer.is_here():
             return False
         transfer.run()
@@ -281,7 +263,7 @@ def _fetch(
                     problems.append(error)
             while sizes:
                 received += sizes.pop()
-            if plan.unit == "files":
+            if plan.sums:
                 report(done, len(plan.files))
             else:
                 report(round(received / 1e6), round(plan.size / 1e6))
@@ -433,11 +415,8 @@ class _Transfer:
 
     def _validator(self) -> str:
         """What tells whether the server's file is still the one of which a part is held."""
-        try:
-            noted = self._note.read_text("utf-8")
-        except (OSError, ValueError):
-            return ""
-        return noted if noted.isprintable() else ""
+        noted = self._note.read_text("utf-8", "replace") if self._note.is_file() else ""
+        return noted if noted.isascii() and noted.isprintable() else ""
 
     def _append(self, response: Any, held: int) -> None:
         """Append what a successful response brings."""
@@ -455,35 +434,31 @@ class _Transfer:
             with writing(self._note):
                 strong = tag.startswith('"')
                 self._note.write_text(tag if strong else headers.get("Last-Modified", ""), "utf-8")
-        self._expect(held if length is None else length, held)
-        with writing(self.path), self._data.open("ab") as file:
-            while block := self._block(response):
-                file.write(block)
+        self._expect(length or held)
+        _check_space(self.partials, (length or held) - held)
+        with writing(self.path):
+            file = self._data.open("ab", buffering=0)
+        with file:
+            while block := response.read(_BLOCK):
+                with writing(self.path):
+                    file.write(block)
                 held += len(block)
                 self.received(len(block))
-                self._expect(held, held)
+                self._expect(held)
         if length is not None and held != length:
             if held > length:
                 self._drop()
             raise _RetryError(f"{held:,} of {length:,} bytes came")
 
-    def _block(self, response: Any) -> bytes:
+    def _expect(self, size: int) -> None:
+        """Refuse a file that is no longer wanted, or too large for what was expected."""
         if self.stop.is_set():
             raise SourceError(f"the download of {self.file.url} was stopped")
-        try:
-            block: bytes = response.read(_BLOCK)
-        except Exception as error:  # of the connection, also inside a writing file
-            raise _RetryError(str(error) or type(error).__name__) from None
-        return block
-
-    def _expect(self, size: int, held: int) -> None:
-        """Refuse a file that is too large for what was expected, or for the disk."""
         if size > self.most:
             raise SourceError(
                 f"{self.file.url} has {size:,} bytes or more; no more than {self.most:,} were "
                 "expected"
             )
-        _check_space(self.partials, size - held)
 
 
 def _opener() -> Any:
@@ -531,14 +506,8 @@ def zip_problem(path: Path) -> str:
             infos = archive.infolist()
             size, packed = sum(info.file_size for info in infos), path.stat().st_size
             check_size(size, packed=packed, name="it", most=_MAX_BYTES)
-            if any(info.compress_type not in _PLAIN_METHODS for info in infos):
-                return "it is packed in an unusual way"
-            for info in infos:
-                with archive.open(info) as member:
-                    while member.read(_BLOCK):
-                        pass
+            return "it is no whole zip" if archive.testzip() else ""
     except UnusableError as error:
         return error.detail
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, struct.error):
         return "it is no whole zip"
-    return ""

@@ -9,7 +9,7 @@ import json
 import shutil
 import warnings
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -153,9 +153,10 @@ def _read_entries(
     done = journal.done.entries
     job.progress(done, total)
     del entries[:done]
+    entries.reverse()
     pseudonyms = getattr(dataset, "pseudonyms", Pseudonyms())
     with closing(_Writer(out, journal, pseudonyms)) as writer:
-        for batch in readers.read(_taken_out(entries)):
+        for batch in readers.read(entries.pop() for _ in range(len(entries))):
             for result in batch:
                 if shard is not None:
                     _expect_own_patient(result, *shard)
@@ -164,13 +165,6 @@ def _read_entries(
             job.progress(done, total)
         writer.finish()
     return journal
-
-
-def _taken_out(entries: list[Entry]) -> Iterator[Entry]:
-    """The entries in order, each of them no longer in the list."""
-    entries.reverse()
-    while entries:
-        yield entries.pop()
 
 
 def _expect_own_patient(result: ReadResult, number: int, count: int) -> None:

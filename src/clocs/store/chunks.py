@@ -11,6 +11,8 @@ shuffled bits gives 2.2× at about 220 MB/s and would dominate the preparing of 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -84,36 +86,36 @@ def bytes_on_disk(folder: Path, chunks: int) -> int:
     return sum((folder / "c" / str(index)).stat().st_size for index in range(chunks))
 
 
-class ChunkReader:
-    """Reads stretches of the array; consecutive stretches decode each chunk once."""
+class SampleReader:
+    """Reads stretches of arrays that follow one another; consecutive ones decode a chunk once.
 
-    def __init__(self, folder: Path, *, samples: int, chunk: int) -> None:
-        self._folder = folder
-        self._samples = samples
-        self._chunk = chunk
-        self._last: tuple[int, NDArray[np.int16]] = (-1, np.zeros(0, dtype=np.int16))
+    Args:
+        arrays: Of each its first sample among all, its folder, and its samples per chunk.
+    """
+
+    def __init__(self, arrays: Sequence[tuple[int, Path, int]]) -> None:
+        self._arrays = arrays
+        self._starts = [first for first, _, _ in arrays]
+        self._path, self._decoded = Path(), np.zeros(0, dtype=np.int16)
 
     def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        """(stop - start,) a fresh, writeable array."""
-        if not 0 <= start <= stop <= self._samples:
-            raise IndexError(f"samples {start} to {stop} of {self._samples}")
+        """(stop - start,) a fresh, writeable array; the stretch lies in one of the arrays."""
+        origin, folder, size = self._arrays[bisect_right(self._starts, start) - 1]
         out = np.empty(stop - start, dtype=np.int16)
-        for index in range(start // self._chunk, -(-stop // self._chunk)):
-            first = index * self._chunk
-            low, high = max(start, first), min(stop, first + self._chunk)
-            out[low - start : high - start] = self._load(index)[low - first : high - first]
+        for index in range((start - origin) // size, -((origin - stop) // size)):
+            first = origin + index * size
+            low, high = max(start, first), min(stop, first + size)
+            chunk = self._load(folder / "c" / str(index), size)
+            out[low - start : high - start] = chunk[low - first : high - first]
         return out
 
-    def _load(self, index: int) -> NDArray[np.int16]:
-        last = self._last
-        if last[0] == index:
-            return last[1]
-        path = self._folder / "c" / str(index)
-        try:
-            decoded = decompress(path.read_bytes(), self._chunk)
-        except PermissionError as error:
-            raise file_error(error, path, doing="read") from error
-        except (OSError, ValueError) as error:
-            raise damaged(path, str(error), self._folder.parent) from error
-        self._last = (index, decoded)
-        return decoded
+    def _load(self, path: Path, size: int) -> NDArray[np.int16]:
+        if path != self._path:
+            try:
+                self._decoded = decompress(path.read_bytes(), size)
+            except PermissionError as error:
+                raise file_error(error, path, doing="read") from error
+            except (OSError, ValueError) as error:
+                raise damaged(path, str(error), path.parents[2]) from error
+            self._path = path
+        return self._decoded

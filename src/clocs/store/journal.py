@@ -13,7 +13,7 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,9 @@ class Journal:
                 f"{', '.join(different)}); delete it or give another folder as `out`"
             )
         (folder / PARTS).mkdir(exist_ok=True)
-        self.done = _read_done(folder)
+        self.done = Done()
+        while part := _read_part(folder, self.done.parts):
+            self.done = part[0]
 
     def commit(self, rows: pl.DataFrame, quarantined: Sequence[Quarantined], done: Done) -> None:
         """Add a batch of rows; their samples must be on disk."""
@@ -79,23 +81,22 @@ class Journal:
 
     def results(self) -> tuple[pl.DataFrame, list[Quarantined]]:
         """All table rows and all quarantined entries so far, in order."""
-        parts = list(self._parts())
-        rows = pl.concat([pl.read_parquet(rows) for _, _, rows in parts], rechunk=True)
-        return rows, [one for _, quarantined, _ in parts for one in quarantined]
-
-    def _parts(self) -> Iterator[tuple[Done, list[Quarantined], bytes]]:
+        tables: list[pl.DataFrame] = []
+        quarantined: list[Quarantined] = []
         for number in range(self.done.parts):
             part = _read_part(self._folder, number)
             if part is None:
                 path = _part_file(self._folder, number)
                 raise StoreError(f"{path} has been damaged; run the same `clocs prepare` again")
-            yield part
+            quarantined += part[1]
+            tables.append(pl.read_parquet(part[2]))
+        return pl.concat(tables, rechunk=True), quarantined
 
 
 def progress_of(folder: Path) -> tuple[int, int] | None:
     """(entries done, entries in all) of an unfinished store; None where there is none."""
     job = _read_job(folder)
-    return None if job is None else (_read_done(folder).entries, job["entries"])
+    return None if job is None else (roughly_done(folder), job["entries"])
 
 
 def roughly_done(folder: Path) -> int:
@@ -131,13 +132,6 @@ def _read_job(folder: Path) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         pass
     raise StoreError(f"{path} is damaged; delete {folder} and run `clocs prepare` again")
-
-
-def _read_done(folder: Path) -> Done:
-    done = Done()
-    while part := _read_part(folder, done.parts):
-        done = part[0]
-    return done
 
 
 def _read_part(folder: Path, number: int) -> tuple[Done, list[Quarantined], bytes] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
@@ -72,7 +73,7 @@ class Readers:
         """
         self._dataset = dataset
         workers = workers or default_processes()
-        act, limits = _Read(dataset), reading_limits()
+        act, limits = partial(_read_or_list, dataset), reading_limits()
         fork = sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK)
         pool: LimitedWorkers[Entry | None, ReadResult | Listing] | None = None
         if not threads and (fork or getattr(dataset, "source", None) is not None):
@@ -146,14 +147,9 @@ class _Threads:
         self._pool.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """Reads an entry; for None, lists all of them: label tables may be bombs, too."""
-
-    dataset: Dataset
-
-    def __call__(self, entry: Entry | None) -> ReadResult | Listing:
-        return self.dataset.list() if entry is None else read_one(self.dataset, entry)
+def _read_or_list(dataset: Dataset, entry: Entry | None) -> ReadResult | Listing:
+    """Read an entry; for None, list all of them: label tables may be bombs, too."""
+    return dataset.list() if entry is None else read_one(dataset, entry)
 
 
 def read_one(dataset: Dataset, entry: Entry) -> ReadResult:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import warnings
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -31,7 +30,7 @@ from clocs.store import assembly, manifest
 from clocs.store.assembly import Job
 from clocs.store.journal import roughly_done
 from clocs.store.readers import Readers, ReadRecording
-from clocs.store.store import Store, open_store
+from clocs.store.store import Store, leads_in_order, open_store
 
 _LOOK = 2.0  # seconds between two looks at the journals of tasks
 
@@ -135,30 +134,26 @@ def _make_on_ray(
     from clocs.ray_cluster import Needs, Tasks, check_fits
 
     needs = Needs(cpus=workers)
-    most = 2 * check_fits(needs)
+    check_fits(needs)
     source = getattr(job.dataset, "source", None)
     files = files_of_shards(source, listings) if isinstance(source, Source) else None
-    waiting = deque(range(len(folders)))
+    sizes = [len(listing.entries) for listing in listings]
     done = [0] * len(folders)
-    running: set[int] = set()
     with Tasks[int]() as tasks:
-        while waiting or running:
-            while waiting and len(running) < most:
-                number = waiting.popleft()
-                own: Any = job.dataset
-                if files is not None:
-                    own = replace(own, source=own.source.only(files[number]))
-                folder = folders[number].absolute()  # other nodes may have another working folder
-                task = (own, job.filters, folder, listings[number], workers, (number, len(folders)))
-                tasks.start(number, _make_shard, *task, needs=needs)
-                running.add(number)
+        for number, (folder, listing) in enumerate(zip(folders, listings, strict=True)):
+            own: Any = job.dataset
+            if files is not None:
+                own = replace(own, source=own.source.only(files[number]))
+            # other nodes may have another working folder
+            task = (own, job.filters, folder.absolute(), listing, workers, (number, len(folders)))
+            tasks.start(number, _make_shard, *task, needs=needs)
+        while len(tasks):
             for number, result in tasks.finished(_LOOK):
                 result()
-                running.discard(number)
-                done[number] = len(listings[number].entries)
-            for number in running:
-                done[number] = max(done[number], roughly_done(folders[number]))
-            job.progress(sum(done), sum(len(one.entries) for one in listings))
+                done[number] = sizes[number]
+            for number, folder in enumerate(folders):
+                done[number] = max(done[number], roughly_done(folder))
+            job.progress(sum(done), sum(sizes))
 
 
 def _make_shard(
@@ -253,19 +248,13 @@ def _join(job: Job, listing: Listing, out: Path, folders: Sequence[Path]) -> Non
         files={},
         content_hash=hashlib.sha256("\n".join(contents).encode()).hexdigest(),
         shards=tuple(map(manifest.ShardHash, (folder.name for folder in folders), contents)),
-        leads=_leads(table, (one.recordings for one in manifests), listing),
+        leads=_leads(table, listing),
         format=manifest.JOINED,
     ).write(out)
 
 
-def _leads(table: pl.DataFrame, recordings: Iterable[int], listing: Listing) -> tuple[str, ...]:
+def _leads(table: pl.DataFrame, listing: Listing) -> tuple[str, ...]:
     """Every lead, in the order of a store in one piece: that of the listing's recordings."""
-    first: dict[str, tuple[str, ...]] = {}  # of each kind of leads in each shard
-    at = 0
-    for count in recordings:
-        kinds = table[at : at + count].unique("leads", keep="first", maintain_order=True)
-        first |= {name: tuple(leads) for name, leads in kinds.select("id", "leads").iter_rows()}
-        at += count
-    places = {entry.id: n for n, entry in enumerate(listing.entries) if entry.id in first}
-    ordered = sorted(first, key=lambda name: places.get(name, len(listing.entries)))
-    return tuple(dict.fromkeys(lead for name in ordered for lead in first[name]))
+    places = pl.DataFrame({"id": [entry.id for entry in listing.entries]}).with_row_index()
+    ordered = table.select("id", "leads").join(places, on="id", how="left").sort("index")
+    return leads_in_order(ordered["leads"])

@@ -34,7 +34,7 @@ from clocs.files import digest, file_error
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead, with_derived
 from clocs.store import table as tables
-from clocs.store.chunks import ChunkReader, bytes_on_disk
+from clocs.store.chunks import SampleReader, bytes_on_disk
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest, damaged, rebuild_hint, shards_in
 from clocs.store.remote import open_copy
@@ -70,14 +70,10 @@ class Store:
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        found = []
-        for one in self._pieces:
-            check_sizes(one.path, one.manifest)
-            found.append(read_table(one.path, one.manifest))
         if not self.shards:
-            return found[0]
-        pairs = zip(found, self._starts, strict=True)
-        return pl.concat(table.with_columns(pl.col("offset") + start) for table, start in pairs)
+            return self._read_table()
+        pairs = zip(self.shards, self._starts, strict=True)
+        return pl.concat(one.table.with_columns(pl.col("offset") + at) for one, at in pairs)
 
     def __len__(self) -> int:
         return self.manifest.recordings if self.shards else self.table.height
@@ -88,21 +84,25 @@ class Store:
     @property
     def quarantine(self) -> pl.DataFrame:
         """Recordings that could not be used: id, reason, detail."""
-        return pl.concat(read_quarantine(one.path, one.manifest) for one in self._pieces)
+        return pl.concat(one._parquet(QUARANTINE, QUARANTINE_SCHEMA) for one in self._pieces)
 
     @property
     def rows_without_recording(self) -> tuple[str, ...]:
         """Ids in label tables that have no recording."""
-        found = (read_unmatched(one.path, one.manifest) for one in self._pieces)
-        return tuple(name for names in found for name in names)
+        found: list[str] = []
+        for one in self._pieces:
+            try:
+                found += map(str, json.loads(one._file(UNMATCHED)))
+            except (ValueError, TypeError, RecursionError) as error:
+                raise no_content(one.path / UNMATCHED) from error
+        return tuple(found)
 
     @property
     def leads(self) -> tuple[str, ...]:
         """Every lead that some recording has, in order of appearance."""
         if self.shards:
             return self.manifest.leads
-        kinds = self.table["leads"].unique(maintain_order=True).to_list()
-        return tuple(dict.fromkeys(lead for leads in kinds for lead in leads))
+        return leads_in_order(self.table["leads"])
 
     @property
     def bytes(self) -> int:
@@ -145,16 +145,6 @@ class Store:
         has = [wanted <= set(with_derived(own)) for own in self.table["leads"]]
         return np.flatnonzero(has)
 
-    def signals(self, start: int, stop: int) -> NDArray[np.int16]:
-        """(stop - start,) samples of the flat array; their recordings are checked as a whole."""
-        if not 0 <= start <= stop <= self.manifest.samples:
-            raise IndexError(f"samples {start} to {stop} of {self.manifest.samples}")
-        offsets = self.table["offset"].to_numpy()
-        first = int(np.searchsorted(offsets, start, "right")) - 1
-        rows = range(first, max(first + 1, int(np.searchsorted(offsets, stop))))
-        flat = np.concatenate([digital.ravel() for _, digital in self.iter_signals(rows=rows)])
-        return flat[start - offsets[first] : stop - offsets[first]]
-
     def recording(self, which: int | str) -> Recording:
         """One recording, by row or by id, exactly as it was read from its source."""
         if isinstance(which, str):
@@ -163,8 +153,7 @@ class Store:
             if which not in self._rows:
                 raise SettingError(f"{self.path} holds no recording {which!r}")
             which = self._rows[which]
-        row = self.table.row(which, named=True)
-        return self._read(_SampleReader(self._pieces, self._starts), row)
+        return self._recording(self._reader(), self.table.row(which, named=True))
 
     def iter_signals(
         self, leads: Sequence[str] | None = None, rows: Iterable[int] | None = None
@@ -175,29 +164,25 @@ class Store:
         order asked for, those that the recording has; all of them where None. StoreError names the
         recording whose samples differ from their digest.
         """
-        reader = _SampleReader(self._pieces, self._starts)
+        reader = self._reader()
         places = self.table.select("id", "offset", "samples", "leads", "digest")
         orders: dict[tuple[str, ...], list[int]] = {}
         for row in range(len(self)) if rows is None else rows:
-            name, offset, samples, own, expected = places.row(row)
-            flat = reader.read(offset, offset + samples * len(own))
-            if digest(flat) != expected:
-                raise self._damaged(name, offset)
-            digital = flat.reshape(len(own), samples)
+            facts = places.row(row, named=True)
+            digital = self._samples(reader, facts).reshape(len(facts["leads"]), -1)
             if leads is not None:
-                key = tuple(own)
+                key = tuple(facts["leads"])
                 if key not in orders:
                     orders[key] = [key.index(lead) for lead in leads if lead in key]
                 digital = digital[orders[key]]
             yield row, digital
 
-    def iter_recordings(self, leads: Sequence[str] | None = None) -> Iterator[Recording]:
-        """All recordings in order, in bounded memory; with these leads only, where given."""
-        reader = _SampleReader(self._pieces, self._starts)
+    def iter_recordings(self) -> Iterator[Recording]:
+        """All recordings in order, in bounded memory."""
+        reader = self._reader()
         for rows in self.table.iter_slices(1000):
             for row in rows.iter_rows(named=True):
-                recording = self._read(reader, row)
-                yield recording if leads is None else recording.select(leads)
+                yield self._recording(reader, row)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Read everything and compare it with its hashes; StoreError names the first difference.
@@ -206,48 +191,88 @@ class Store:
         """
         for one in self._pieces:
             for name in one.manifest.files:
-                read_file(one.path, one.manifest, name)
-            table = self.table if one is self else read_table(one.path, one.manifest)
-            if content_hash(table) != one.manifest.content_hash:
+                one._file(name)
+            if content_hash(one.table) != one.manifest.content_hash:
                 raise damaged(one.path / TABLE, "other content", one.path)
         for row, _ in self.iter_signals():
             if progress is not None:
                 progress(row + 1, len(self))
 
-    def _read(self, reader: _SampleReader, row: dict[str, Any]) -> Recording:
-        """The recording of a row, its samples compared with their digest."""
+    def _reader(self) -> SampleReader:
+        pieces = zip(self._starts, self._pieces, strict=True)
+        return SampleReader([(at, one.path / SIGNALS, one.manifest.chunk) for at, one in pieces])
+
+    def _samples(self, reader: SampleReader, row: dict[str, Any]) -> NDArray[np.int16]:
+        """The samples of a row's recording, compared with their digest."""
         flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
         if digest(flat) != row["digest"]:
-            raise self._damaged(row["id"], row["offset"])
+            path = self._folder(row["offset"])
+            raise damaged(path, f"the samples of recording {row['id']} have changed")
+        return flat
+
+    def _recording(self, reader: SampleReader, row: dict[str, Any]) -> Recording:
+        flat = self._samples(reader, row)
         try:
             return tables.recording_of(row, flat)
         except (ValueError, TypeError, RecursionError) as error:
-            raise no_content(self._piece(row["offset"]).path / TABLE) from error
+            raise no_content(self._folder(row["offset"]) / TABLE) from error
 
-    def _damaged(self, name: str, offset: int) -> StoreError:
-        path = self._piece(offset).path
-        return damaged(path, f"the samples of recording {name} have changed")
-
-    def _piece(self, offset: int) -> Store:
+    def _folder(self, offset: int) -> Path:
         """The folder that holds this sample."""
-        return self._pieces[bisect_right(self._starts, offset) - 1]
+        return self._pieces[bisect_right(self._starts, offset) - 1].path
+
+    def _read_table(self) -> pl.DataFrame:
+        """The table of a folder whose files have the sizes that the manifest says."""
+        path, manifest = self.path, self.manifest
+        if set(manifest.files) != _FILES:
+            raise no_content(path / MANIFEST)
+        sizes = {name: file.bytes for name, file in manifest.files.items()}
+        try:
+            found = {name: (path / name).stat().st_size for name in sizes}
+            found[SIGNALS] = bytes_on_disk(path / SIGNALS, manifest.chunks)
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename} is missing from the store; {rebuild_hint(path)}"
+            ) from error
+        for name, size in {**sizes, SIGNALS: manifest.signal_bytes}.items():
+            if found[name] != size:
+                raise damaged(path / name, f"{found[name]} bytes instead of {size}", path)
+        table = self._parquet(TABLE, TABLE_SCHEMA)
+        if table.height != manifest.recordings or not tables.is_sound(table):
+            raise no_content(path / TABLE)
+        covered = int((table["samples"] * table["leads"].list.len()).sum())
+        if covered != manifest.samples:
+            raise damaged(
+                path, f"its table covers {covered} samples, its signals hold {manifest.samples}"
+            )
+        return table
+
+    def _file(self, name: str) -> bytes:
+        """The content of one of the files in the manifest, compared with its hash there."""
+        path = self.path / name
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise file_error(error, path, doing="read") from error
+        if hashlib.sha256(content).hexdigest() != self.manifest.files[name].sha256:
+            raise damaged(path, "it differs from its hash", self.path)
+        return content
+
+    def _parquet(self, name: str, schema: Any) -> pl.DataFrame:
+        content = self._file(name)
+        try:
+            table = pl.read_parquet(content)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise no_content(self.path / name) from error
+        if dict(table.schema) != schema:
+            raise no_content(self.path / name)
+        return table
 
 
-class _SampleReader:
-    """Reads stretches of one folder's samples each, and holds a chunk of the last one."""
-
-    def __init__(self, pieces: Sequence[Store], starts: Sequence[int]) -> None:
-        self._pieces, self._starts = pieces, starts
-        self._last: tuple[int, ChunkReader] | None = None
-
-    def read(self, start: int, stop: int) -> NDArray[np.int16]:
-        which = bisect_right(self._starts, start) - 1
-        if self._last is None or self._last[0] != which:
-            folder, manifest = self._pieces[which].path / SIGNALS, self._pieces[which].manifest
-            made = ChunkReader(folder, samples=manifest.samples, chunk=manifest.chunk)
-            self._last = (which, made)
-        first = self._starts[which]
-        return self._last[1].read(start - first, stop - first)
+def leads_in_order(column: pl.Series) -> tuple[str, ...]:
+    """Every lead of a table's column, in order of appearance."""
+    kinds = column.unique(maintain_order=True).to_list()
+    return tuple(dict.fromkeys(lead for leads in kinds for lead in leads))
 
 
 def open_store(path: Path | Address | str) -> Store:
@@ -287,17 +312,9 @@ def _shards(path: Path, manifest: Manifest) -> Iterator[Store]:
                 f"the shard {folder} {what}; run the same `clocs prepare` again to make it"
             )
         own = Manifest.read(folder)
-        same = {
-            "content": own.content_hash == known.content_hash,
-            "dataset": own.dataset == manifest.dataset,
-            "settings": own.settings == manifest.settings,
-            "filters": own.frame.filters == manifest.frame.filters,
-        }
-        if not all(same.values()):
-            different = ", ".join(name for name, equal in same.items() if not equal)
+        if own.content_hash != known.content_hash:
             raise StoreError(
-                f"the shard {folder} is not the one that was joined (another {different}); "
-                f"{rebuild_hint(folder)}"
+                f"the shard {folder} is not the one that was joined; {rebuild_hint(folder)}"
             )
         yield Store(folder, own)
 
@@ -349,74 +366,6 @@ def content_hash(table: pl.DataFrame) -> str:
         rows.write_ndjson(text)
         total.update(text.getbuffer())
     return total.hexdigest()
-
-
-def check_sizes(path: Path, manifest: Manifest) -> None:
-    """StoreError where a file is missing, or has another size than the manifest says."""
-    if set(manifest.files) != _FILES:
-        raise no_content(path / MANIFEST)
-    try:
-        for name, file in manifest.files.items():
-            size = (path / name).stat().st_size
-            if size != file.bytes:
-                raise damaged(path / name, f"{size} bytes instead of {file.bytes}", path)
-        size = bytes_on_disk(path / SIGNALS, manifest.chunks)
-    except OSError as error:
-        raise StoreError(
-            f"{error.filename} is missing from the store; {rebuild_hint(path)}"
-        ) from error
-    if size != manifest.signal_bytes:
-        raise damaged(path / SIGNALS, f"{size} bytes instead of {manifest.signal_bytes}", path)
-
-
-def read_table(path: Path, manifest: Manifest) -> pl.DataFrame:
-    """The table, every row of which can be read (see `TABLE_SCHEMA`)."""
-    table = _read_parquet(path, manifest, TABLE, TABLE_SCHEMA)
-    if table.height != manifest.recordings or not tables.is_sound(table):
-        raise no_content(path / TABLE)
-    covered = int((table["samples"] * table["leads"].list.len()).sum())
-    if covered != manifest.samples:
-        raise damaged(
-            path, f"its table covers {covered} samples, its signals hold {manifest.samples}"
-        )
-    return table
-
-
-def read_quarantine(path: Path, manifest: Manifest) -> pl.DataFrame:
-    """Recordings that could not be used: id, reason, detail."""
-    return _read_parquet(path, manifest, QUARANTINE, QUARANTINE_SCHEMA)
-
-
-def read_unmatched(path: Path, manifest: Manifest) -> tuple[str, ...]:
-    """Ids in label tables that have no recording."""
-    content = read_file(path, manifest, UNMATCHED)
-    try:
-        return tuple(map(str, json.loads(content)))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise no_content(path / UNMATCHED) from error
-
-
-def read_file(folder: Path, manifest: Manifest, name: str) -> bytes:
-    """The content of one of the files in the manifest, compared with its hash there."""
-    path = folder / name
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise file_error(error, path, doing="read") from error
-    if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
-        raise damaged(path, "it differs from its hash", folder)
-    return content
-
-
-def _read_parquet(folder: Path, manifest: Manifest, name: str, schema: Any) -> pl.DataFrame:
-    content = read_file(folder, manifest, name)
-    try:
-        table = pl.read_parquet(content)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise no_content(folder / name) from error
-    if dict(table.schema) != schema:
-        raise no_content(folder / name)
-    return table
 
 
 def no_content(path: Path) -> StoreError:
