@@ -29,8 +29,7 @@ import clocs
 from clocs import Checkpoint, FrameSpec, Store
 from clocs.formats.read import find_recordings, read_several
 from clocs.frames.make import make_frames
-from clocs.patients.embed import embed_levels
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_levels, embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 

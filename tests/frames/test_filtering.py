@@ -15,7 +15,7 @@ from clocs.errors import ClocsWarning, SettingError, StoreError
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.frames.signals import filtered
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.recording import Filters, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import open_store

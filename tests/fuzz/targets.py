@@ -27,7 +27,7 @@ from clocs.formats.source import hold_files, open_source
 from clocs.formats.wfdb import read_annotations
 from clocs.formats.wfdb_header import parse_header
 from clocs.patients.build_index import index_encoder, open_index
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.pretraining.pretrain import STATE, pretrain_frames
 from clocs.registry import chosen_options

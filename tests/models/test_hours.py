@@ -17,7 +17,7 @@ import clocs
 from clocs import Checkpoint
 from clocs.formats.read import options_of, read_several
 from clocs.models.classifier import Classifier
-from clocs.patients import embed_files
+from clocs.patients import sources
 from clocs.patients.embeddings import Embeddings
 from clocs.service.bodies import example_signal
 from edf_files import write
@@ -71,10 +71,10 @@ def test_stretches_give_the_answers_of_the_whole_file(
         )
 
     whole = answers()
-    monkeypatch.setattr("clocs.patients.embed_files.LONGEST", 60.0)
-    monkeypatch.setattr("clocs.patients.embed_files.STRETCH", 40.0)
+    monkeypatch.setattr("clocs.patients.sources.LONGEST", 60.0)
+    monkeypatch.setattr("clocs.patients.sources.STRETCH", 40.0)
     monkeypatch.setattr("clocs.formats.read._SMALL", 0)
-    read = embed_files.read_files([file], options_of(), checkpoint.card.frame)
+    read = sources.read_files([file], options_of(), checkpoint.card.frame)
     assert len(list(read[1])) == 6  # of 40 s, the last of 43 s without its last frame
     parts = answers()
     (a, *whole_tables), (b, *tables) = whole, parts
@@ -105,15 +105,15 @@ def test_a_stretch_that_cannot_be_read_costs_the_whole_recording(
         "cut", fs=RATE, units=["mV"], sig_name=["II"], fmt=["16"], p_signal=record,
         adc_gain=[1000.0], baseline=[0], write_dir=str(tmp_path),
     )  # fmt: skip
-    monkeypatch.setattr("clocs.patients.embed_files.LONGEST", 60.0)
-    monkeypatch.setattr("clocs.patients.embed_files.STRETCH", 40.0)
+    monkeypatch.setattr("clocs.patients.sources.LONGEST", 60.0)
+    monkeypatch.setattr("clocs.patients.sources.STRETCH", 40.0)
     broken = clocs.errors.UnusableError("implausible", "cut reaches 900 mV")
 
     def fails_late(found: object, options: object) -> object:
         for number, one in enumerate(read_several(found, options)):  # type: ignore[arg-type]
             yield ("cut.hea", broken) if number == 4 else one
 
-    monkeypatch.setattr(embed_files, "read_several", fails_late)
+    monkeypatch.setattr(sources, "read_several", fails_late)
     made = clocs.predict(classifier, tmp_path / "cut.hea", over_time=30)
     assert made.height == 1 and "900 mV" in made["problem"][0]
     with pytest.warns(clocs.errors.ClocsWarning):

@@ -24,8 +24,15 @@ from clocs.models.predict import (
     mean_vectors,
     predict_recordings,
 )
-from clocs.patients.embed_files import FileWindows, cut_each, embed_recordings
-from clocs.patients.encode import InputSpec, Windows, encoded, encoded_by_all
+from clocs.patients.embed import embed_recordings
+from clocs.patients.encode import (
+    CutRecording,
+    InputSpec,
+    Windows,
+    cut_each,
+    encoded,
+    encoded_by_all,
+)
 from clocs.recording import UNNAMED_LEAD, Gap
 from clocs.training.card import ClassifierCard
 from own_files import record
@@ -187,7 +194,7 @@ def test_stretches_cover_a_long_recording_and_those_without_signal_say_so(
     hole = (Gap(0, int(3 * frame.seconds * one.rate), lead) for lead in one.leads)
     takes = InputSpec.from_checkpoint(classifier.encoders[0])
     (seen,) = cut_each([replace(long, gaps=tuple(hole))], takes)
-    assert isinstance(seen, FileWindows)
+    assert isinstance(seen, CutRecording)
     items = [Item({}, key, count, seen.windows, seen.frame_of, seen.reading) for key in (0, 1)]
     whole, parts = mean_vectors(classifier, items), mean_vectors(classifier, items, 3)
     each = -(-count // 3)

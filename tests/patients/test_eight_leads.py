@@ -12,7 +12,7 @@ import clinical_files as files
 import clocs
 from clocs import Checkpoint
 from clocs.frames.make import make_frames
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.recording import LIMB_LEADS, STANDARD_LEADS, Gap, Recording
 
 EIGHT = tuple(lead for lead in STANDARD_LEADS if lead not in LIMB_LEADS)

@@ -11,8 +11,8 @@ import pytest
 from clocs import Checkpoint, Recording, Store
 from clocs.errors import ClocsError, ClocsWarning
 from clocs.frames.frames import Frames
-from clocs.patients.embed_files import cut_each, embed_each, embed_recordings
-from clocs.patients.encode import InputSpec
+from clocs.patients.embed import embed_each, embed_recordings
+from clocs.patients.encode import InputSpec, cut_each
 from clocs.recording import Gap
 from tiny_leads import many_lead_checkpoints, tiny_leads
 

@@ -1,4 +1,4 @@
-"""Files are embedded like the recordings of a store; a table names their patients."""
+"""Files are embedded like the recordings of a store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 import clocs
 from clocs import Checkpoint, Recording, Store
-from clocs.errors import ClocsWarning, SettingError
-from clocs.patients.embed import embed_levels
-from clocs.patients.embed_files import embed_recordings
+from clocs.errors import ClocsWarning
+from clocs.patients.embed import embed_levels, embed_recordings
 from clocs.recording import Gap
 from own_files import record
 
@@ -119,47 +117,10 @@ def ward(small_store: Store, tmp_path: Path) -> Path:
     return folder
 
 
-def test_without_a_table_each_file_is_a_patient_and_a_warning_says_so(
-    checkpoint: Checkpoint, ward: Path
-) -> None:
-    with pytest.warns(ClocsWarning, match="each file counts as one patient.*`patients`"):
+def test_each_file_is_a_patient_and_a_warning_says_so(checkpoint: Checkpoint, ward: Path) -> None:
+    with pytest.warns(ClocsWarning, match="each file counts as one patient.*`clocs prepare"):
         made = clocs.embed(checkpoint, ward)
     assert made.rows["patient"].to_list() == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("suffix", ["mapping", ".csv", ".parquet"])
-def test_a_table_says_which_files_belong_to_which_patient(
-    suffix: str, checkpoint: Checkpoint, ward: Path, tmp_path: Path
-) -> None:
-    names = {"a.csv": "007", str(ward / "b"): "8", "c": "007"}
-    table = pl.DataFrame({"patient": list(names.values()), "file": list(names), "age": [1, 2, 3]})
-    path = tmp_path / f"patients{suffix}"
-    if suffix == ".csv":
-        table.write_csv(path)
-    elif suffix == ".parquet":
-        table.write_parquet(path)
-    made = clocs.embed(checkpoint, ward, patients=names if suffix == "mapping" else path)
-    assert made.rows["patient"].to_list() == ["007", "8"]
-    frames = clocs.embed(checkpoint, ward, level="frame")
-    own = frames.where(frames.rows["recording"].is_in(["a", "c"]).to_numpy())
-    single = own.rows.with_columns(patient=pl.lit("007"))
-    mean = replace(own, rows=single).to("patient").vectors
-    np.testing.assert_array_equal(made.vectors[:1], mean)
-
-
-def test_a_table_that_does_not_fit_is_refused(
-    checkpoint: Checkpoint, small_store: Store, ward: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "wrong.csv").write_text("name,owner\na,1\n")
-    for words, source, patients in (
-        ("b.csv is not in the table of patients", ward, {"a": "1"}),
-        ("two patients for a; give one per file", ward, {"a.csv": "1", "a.hea": "2"}),
-        ("cannot be read .*columns file and patient", ward, tmp_path / "wrong.csv"),
-        ("cannot be read .*columns file and patient", ward, tmp_path / "missing.csv"),
-        ("`patients` is for files", small_store, {"a": "1"}),
-    ):
-        with pytest.raises(SettingError, match=words):
-            clocs.embed(checkpoint, source, patients=patients)
 
 
 def test_leads_of_files_are_known_by_the_names_that_are_given(

@@ -17,7 +17,7 @@ from clocs.explorer.uploads import embed_upload
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.patients.distances import frame_distances
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.recording import UNNAMED_LEAD, FrameSpec
 from clocs.training.embed import embed_instances
 from tiny_leads import many_lead_checkpoints, tiny_leads

@@ -19,7 +19,7 @@ from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.explorer.uploads import embed_upload
 from clocs.models.classifier import Classifier
 from clocs.models.predict import predict_recordings
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.patients.embeddings import Embeddings
 from clocs.service.bodies import example_signal
 from edf_files import write

@@ -17,8 +17,8 @@ import clocs
 import unhurried
 from clocs import Checkpoint, Recording
 from clocs.models.classifier import Classifier
-from clocs.patients.embed_files import cut_each, embed_each, embed_recordings
-from clocs.patients.encode import InputSpec
+from clocs.patients.embed import embed_each, embed_recordings
+from clocs.patients.encode import InputSpec, cut_each
 from clocs.recording import STANDARD_LEADS
 from clocs.service import api
 from clocs.service.bodies import Limits, example_body

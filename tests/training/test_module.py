@@ -19,7 +19,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
 from clocs.frames.views import instances, single
 from clocs.models.explain import module_input
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, Gap

@@ -401,7 +401,7 @@ def predict(
     if refused := [n for n, v in (("label", label), ("start", start)) if v is not None]:
         raise SettingError(f"`{refused[0]}` goes with `explain`; give it too")
     from clocs.models.classifier import as_classifier
-    from clocs.patients.rows import counted_notes
+    from clocs.patients.encode import counted_notes
 
     file = call.given.get("out")
     classifier = as_classifier(call.given["model"])

@@ -27,7 +27,7 @@ def embed(
         split: Part of the stores, by patient.
     """
     from clocs.patients.embeddings import expect_replaceable
-    from clocs.patients.rows import counted_notes
+    from clocs.patients.encode import counted_notes
     from clocs.store.manifest import MANIFEST
 
     expect_replaceable(Path(out))

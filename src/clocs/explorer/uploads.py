@@ -36,7 +36,7 @@ def embed_upload(
     they are the encoder's own. If the recording has none of these leads, all its leads are used
     where the encoder sees one lead at a time, and a note says so.
     """
-    from clocs.patients.embed_files import embed_recordings
+    from clocs.patients.embed import embed_recordings
     from clocs.patients.encode import frame_of, known_leads, placed
 
     wanted = leads or checkpoint.card.leads

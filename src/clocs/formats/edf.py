@@ -341,8 +341,11 @@ def _counts(
     data = source.read(path)[start : start + size] if whole else source.piece(path, start, size)
     if len(data) < size:
         raise UnusableError("truncated", f"{path} breaks off in data record {first + count}")
-    form = "24" if header.bytes_per_sample == 3 else "16"
-    flat = decode(form, lambda at, held: data[at : at + held], 0, count * header.record_samples)
+    flat: Integers = (
+        np.frombuffer(data, "<i2")
+        if header.bytes_per_sample == 2
+        else decode("24", lambda at, held: data[at : at + held], 0, size // 3)
+    )
     records = flat.reshape(count, header.record_samples)
     shape = (len(signals), wanted.stop - wanted.start)
     rows: list[NDArray[Any]] = [

@@ -17,7 +17,8 @@ from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays, check_arrays
 from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.files import file_error, private_folder, seed_files, write_atomic
 from clocs.frames.splits import assign, keys_of
-from clocs.patients.embed_files import RecordingOrError, embed_recordings
+from clocs.patients.embed import embed_recordings
+from clocs.patients.sources import RecordingOrError
 from clocs.pretraining.pretrain import pretrain
 from clocs.recording import FrameSpec, with_derived
 from clocs.sealed import own_hash

@@ -30,8 +30,7 @@ from clocs.errors import SettingError
 from clocs.formats.read import read
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.predict import predict_recordings
-from clocs.patients.embed_files import cut_recordings, with_leads
-from clocs.patients.encode import known_leads, leads_of, placed
+from clocs.patients.encode import cut_recordings, known_leads, leads_of, placed, with_leads
 from clocs.recording import Recording
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import open_store

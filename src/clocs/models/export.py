@@ -27,7 +27,7 @@ from clocs.files import PUBLIC, write_atomic
 from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.explain import module_input
 from clocs.models.model_card import EMBEDDING, INPUT, PROBABILITIES, export_facts
-from clocs.patients.embed_files import embed_recordings
+from clocs.patients.embed import embed_recordings
 from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.card import SHIPPED

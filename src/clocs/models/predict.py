@@ -27,11 +27,11 @@ from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS, split_patients
 from clocs.models.classifier import Classifier, as_classifier, distance, window_quality
 from clocs.patients.cohort import Cohort
-from clocs.patients.embed import store_windows, stores_and_files
-from clocs.patients.embed_files import Piece, ReadFile, file_windows, read_files
+from clocs.patients.embed import store_windows
 from clocs.patients.embeddings import check_table
-from clocs.patients.encode import InputSpec, Windows, encoded_by_all
-from clocs.patients.rows import READ_SCHEMA, joined_reading, write_rows
+from clocs.patients.encode import InputSpec, Windows, encoded_by_all, joined_reading
+from clocs.patients.rows import READ_SCHEMA, write_rows
+from clocs.patients.sources import Piece, ReadFile, file_windows, read_files, stores_and_files
 from clocs.recording import Recording, with_derived
 from clocs.sealed import own_hash
 from clocs.store.store import Store
@@ -63,7 +63,6 @@ def predict(
     rate: float | None = None,
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
-    follow_links: bool = False,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
     progress: Progress = lambda done, total: None,
@@ -85,7 +84,6 @@ def predict(
         unit: Unit of the samples of such files, such as 'mV'.
         lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
             mapping.
-        follow_links: Read also what links in folders lead to outside of them.
         cohort: Only these patients of stores: a CSV table with a column patient, or one ID per
             line; in Python also IDs (or 'dataset:ID'). The explorer saves such files.
         device: 'cpu', 'cuda', …; the best available by default.
@@ -95,7 +93,7 @@ def predict(
         One row per recording, or per stretch of it. `predicted` is null where `abstained` or
         `problem` says why; probabilities are given wherever there is a signal.
     """
-    stores, files = stores_and_files(sources, patients=None, split=split, cohort=cohort)
+    stores, files = stores_and_files(sources, split=split, cohort=cohort)
     if over_time is not None and not 0 <= over_time < math.inf:
         raise SettingError(f"`over_time` is {over_time:g}; give the seconds of a stretch, or 0")
     if out is not None:
@@ -107,7 +105,7 @@ def predict(
         _of_store(classifier, one, only, leads, split, split_seed, progress) for one, only in stores
     ]
     if files:
-        names, recordings = read_files(files, options, takes.frame, follow_links=follow_links)
+        names, recordings = read_files(files, options, takes.frame)
         items.append(_of_files(takes, names, recordings, progress))
     together = None
     if over_time is not None:

@@ -314,8 +314,9 @@ def similar(
 
 def _embedded(folder: Path, index: PatientIndex, file: Path, options: ReadOptions) -> Embeddings:
     """The recording of a file, by the encoder of an index."""
-    from clocs.patients.embed_files import embed_recordings, read_files
+    from clocs.patients.embed import embed_recordings
     from clocs.patients.encode import frame_of
+    from clocs.patients.sources import read_files
 
     encoder = index_encoder(folder)
     frame = frame_of(encoder, index.frame)

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsWarning, SettingError
-from clocs.formats.addresses import Address, parse_path_or_url
+from clocs.errors import ClocsError, ClocsWarning, SettingError
+from clocs.files import digest
 from clocs.formats.read import options_of
 from clocs.frames.make import FramePlan, leads_of_those, plan_frames
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS
-from clocs.patients.cohort import Cohort, of_cohort
-from clocs.patients.embed_files import embed_recordings, read_files
-from clocs.patients.embeddings import Embeddings, collect, joined
-from clocs.patients.encode import InputSpec, Windows, encoded, frame_of, known_leads, leads_of
-from clocs.patients.rows import Level, check_level, frame_rows, readings_of_store
+from clocs.patients.cohort import Cohort
+from clocs.patients.embeddings import Embeddings, UnitMeans, collect, joined
+from clocs.patients.encode import (
+    CutRecording,
+    InputSpec,
+    Windows,
+    encoded,
+    frame_of,
+    joined_reading,
+    known_leads,
+    leads_of,
+)
+from clocs.patients.rows import (
+    READ_SCHEMA,
+    Level,
+    check_level,
+    file_row,
+    frame_rows,
+    readings_of_store,
+    rows_of_files,
+)
+from clocs.patients.sources import ReadFile, file_windows, read_files, stores_and_files
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
-from clocs.store.manifest import MANIFEST
-from clocs.store.store import Store, as_store, expect_different_stores
+from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.embed import AT_ONCE, StoreVectors, filled
 from clocs.training.signals import pick_device
@@ -44,8 +60,6 @@ def embed(
     rate: float | None = None,
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
-    patients: Mapping[str, str] | Path | str | None = None,
-    follow_links: bool = False,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -70,27 +84,20 @@ def embed(
             with a notice.
         lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
             mapping.
-        patients: Patients of the files: a CSV or parquet table with the columns file and patient;
-            in Python also a mapping. Without it, each file counts as one patient. Files are matched
-            by path or by name, with or without their suffix.
-        follow_links: Read also what links in folders lead to outside of them.
         cohort: Only these patients of stores: a CSV table with a column patient, or one ID per
             line; in Python also IDs (or 'dataset:ID'). The explorer saves such files.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
     """
-    stores, files = stores_and_files(sources, patients=patients, split=split, cohort=cohort)
+    stores, files = stores_and_files(sources, split=split, cohort=cohort)
     encoder, where = as_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
-    cut_into = spec or encoder.card.frame
-    names, recordings = read_files(
-        files, options, cut_into, patients=patients, follow_links=follow_links
-    )
-    if files and level == "patient" and patients is None:
+    names, recordings = read_files(files, options, spec or encoder.card.frame)
+    if files and level == "patient":
         warnings.warn(
-            "each file counts as one patient, named after the file; give a table with the columns "
-            "file and patient as `patients` where a patient has several",
+            "each file counts as one patient, named after the file; where a patient has several, "
+            "make a store of them with `clocs prepare folder`",
             ClocsWarning,
             stacklevel=2,
         )
@@ -123,44 +130,6 @@ def embed(
             )
         )
     return joined(made)
-
-
-def stores_and_files(
-    sources: Sequence[object],
-    *,
-    patients: object | None,
-    split: str | None,
-    cohort: Cohort | Path | str | Iterable[str] | None,
-) -> tuple[list[tuple[Store, NDArray[np.bool_] | None]], list[Path | str]]:
-    """Stores, each with the recordings of the cohort; and paths and addresses of all else.
-
-    The arguments are those of `embed`, and SettingError says which of them does not fit.
-    """
-    if not sources:
-        raise SettingError("there is nothing to read; give at least one store or file")
-    stores: list[Store] = []
-    files: list[Path | str] = []
-    for source in sources:
-        if not isinstance(source, Store | str | os.PathLike):
-            raise SettingError(
-                "`sources` are stores, or the paths of files, folders and zips, not "
-                f"{type(source).__name__}; save a signal as a file (.csv, .hea) first"
-            )
-        place = source if isinstance(source, Store) else parse_path_or_url(source)
-        if isinstance(place, Store) or (place / MANIFEST).is_file():
-            stores.append(as_store(place))
-        else:
-            files.append(place.url if isinstance(place, Address) else place)
-    if patients is not None and not files:
-        raise SettingError("`patients` is for files, and stores know theirs; leave it out")
-    if split is not None and not stores:
-        raise SettingError("files belong to no split; leave out `split`")
-    if cohort is not None and files:
-        raise SettingError("`cohort` chooses patients of stores; leave it out with files")
-    if not stores:
-        return [], files
-    expect_different_stores(stores)
-    return list(zip(stores, of_cohort(cohort, stores), strict=True)), files
 
 
 def embed_levels(
@@ -362,3 +331,104 @@ def frame_with_halves(checkpoint: Checkpoint, store: Store) -> FrameSpec:
         return frame
     segment = store.manifest.segment_frame
     return frame_of(checkpoint, segment.seconds) if checkpoint.encoder.leads else segment
+
+
+def embed_recordings(
+    checkpoint: Checkpoint,
+    recordings: Iterable[ReadFile],
+    *,
+    level: Level = "recording",
+    spec: FrameSpec | None = None,
+    leads: Sequence[str] | None = None,
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] = lambda done: None,
+) -> Embeddings:
+    """Embeddings of recordings outside a store, in the checkpoint's frame or another.
+
+    A recording is embedded from those of the leads that it has, and from frames without gaps. One
+    that cannot be embedded (too short, without any of the leads, unreadable) is listed in
+    `problems` with the reason.
+    """
+    check_level(level)
+    takes = InputSpec.from_checkpoint(checkpoint, spec, leads)
+    rows: dict[int, dict[str, Any]] = {}  # of recordings, by number, as are the next two
+    readings: dict[int, dict[str, Any]] = {}
+    present: dict[int, NDArray[np.bool_]] = {}  # (frames, leads wanted)
+    problems: dict[int, tuple[str, str]] = {}
+
+    def windows() -> Iterator[Windows]:
+        for number, _, one in file_windows(recordings, takes, progress):
+            if isinstance(one, tuple):
+                problems[number] = one
+                continue
+            row = file_row(one.recording)
+            if number not in rows:
+                rows[number], readings[number] = row, one.reading
+                present[number] = np.zeros((one.frames, len(takes.leads)), np.bool_)
+            else:  # a later stretch: the content key is of all of it
+                keys = np.array([rows[number]["digest"], row["digest"]], np.uint64)
+                rows[number]["digest"] = digest(keys.view(np.int16))
+                readings[number] = joined_reading(readings[number], one.reading)
+            present[number][one.first : one.first + len(one.present)] = one.present
+            yield one.windows
+
+    vectors = list(encoded(takes.checkpoint, windows(), device))
+    if lost := rows.keys() & problems.keys():  # after some of their stretches were encoded
+        counts = [len(takes.frame_of_rows(one)) for one in present.values()]
+        kept = np.repeat([number not in lost for number in present], counts)
+        vectors = [np.concatenate(vectors)[kept]]
+    own = [number for number in rows if number not in lost]
+    fewer = [rows[number]["recording"] for number in own if not present[number].any(axis=0).all()]
+    if fewer:
+        warnings.warn(
+            f"{len(fewer)} of {len(own)} recordings, such as {fewer[0]}, lack some of the leads "
+            f"{', '.join(takes.leads)} and are embedded from those they have",
+            ClocsWarning,
+            stacklevel=2,
+        )
+    places = [present[number] for number in own]
+    if takes.known:
+        places = [np.asarray(one.any(axis=1, keepdims=True), np.bool_) for one in places]
+    ids = ("patient", "recording")
+    read = [
+        {"dataset": ""} | {name: rows[number][name] for name in ids} | readings[number]
+        for number in own
+    ]
+    texts = dict.fromkeys(("dataset", *ids), pl.String)
+    return collect(
+        vectors,
+        [level],
+        rows_of_files(
+            [rows[number] for number in own], places, (ALL_LEADS,) if takes.known else takes.leads
+        ),
+        takes.checkpoint.encoder.embedding_dim,
+        pl.DataFrame(read, schema={**texts, **READ_SCHEMA}),
+        encoder=takes.checkpoint.fingerprint,
+        problems=tuple(problems.values()),
+        frame=takes.frame.seconds,
+        leads=takes.leads,
+    )[level]
+
+
+def embed_each(
+    made: Sequence[CutRecording | ClocsError], spec: InputSpec
+) -> list[NDArray[np.float32] | ClocsError]:
+    """The (dim,) unit vector of each recording that `cut_each` has cut, or why it has none.
+
+    The vectors are those of `embed_recordings`, bit for bit.
+    """
+    usable = [one.windows for one in made if not isinstance(one, ClocsError)]
+    owner = np.repeat(np.arange(len(usable)), [len(one) for one in usable])
+    means = UnitMeans(owner, len(usable), spec.checkpoint.encoder.embedding_dim)
+    for part in encoded(spec.checkpoint, usable):
+        means.add(part)
+    zero = SettingError("its embedding is a zero vector, which has no direction")
+    found = iter(zip(means.vectors, means.nonzero, strict=True))
+    results: list[NDArray[np.float32] | ClocsError] = []
+    for one in made:
+        if isinstance(one, ClocsError):
+            results.append(one)
+        else:
+            vector, is_nonzero = next(found)
+            results.append(vector if is_nonzero else zero)
+    return results

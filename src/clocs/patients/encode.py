@@ -1,29 +1,51 @@
-"""What an encoder takes of recordings, and streamed encoding: windows -> batches -> vectors."""
+"""What an encoder takes of recordings: in which leads, cut into which windows; and its vectors.
+
+Windows are encoded in batches, whatever recording they are of.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, ClocsWarning, SettingError
+from clocs.datasets.base import check_signal, flat_stretches
+from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.frames.frames import ABSENT
+from clocs.frames.signals import (
+    LONG,
+    TOGETHER,
+    CutWindows,
+    bridged,
+    cut,
+    cut_windows,
+    frame_count,
+    touched,
+    within,
+)
 from clocs.recording import (
+    DERIVED,
     UNNAMED_LEAD,
     FrameSpec,
     Recording,
     canonical_lead,
+    how_to_choose,
+    leads_touched,
     noted,
+    notes_of,
     unnamed_lead,
 )
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, stack
 from clocs.training.signals import EncoderInput, Signals
+from clocs.workers import group_runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +202,165 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
     )
 
 
+@dataclass(frozen=True)
+class CutRecording:
+    """A recording, or a stretch of a long one, and its windows, as an encoder sees them."""
+
+    recording: Recording
+    windows: Windows
+    present: NDArray[np.bool_]  # (frames, leads wanted) which have a signal
+    frame_of: NDArray[np.int64]  # (windows,) the frame of the whole recording that each is of
+    reading: dict[str, Any]  # how it was read, by the columns of `READ_SCHEMA`
+    first: int  # the first of these frames in the whole recording
+    frames: int  # of the whole recording
+    seconds: float  # of the whole recording
+
+
+def cut_each(recordings: Iterable[Recording], spec: InputSpec) -> list[CutRecording | ClocsError]:
+    """Each recording as an encoder sees it; or why it has no window.
+
+    They may have equal names, and be of any mixture of rates, leads and lengths.
+    """
+    own = (placed(one, spec.known, spec.leads) for one in recordings)
+    return [
+        one[1] if isinstance(one, tuple) else one
+        for run in group_runs(own, shape_of, TOGETHER)
+        for one in cut_run(run, spec)
+    ]
+
+
+def shape_of(one: Recording | tuple[str, ClocsError]) -> object:
+    """Recordings of equal shape are cut together, unless they are long."""
+    if not isinstance(one, Recording):
+        return None
+    return one.rate, one.samples, one.leads, object() if one.samples > LONG else ""
+
+
+def cut_run(
+    run: Sequence[Recording | tuple[str, ClocsError]], spec: InputSpec
+) -> list[CutRecording | tuple[str, ClocsError]]:
+    """The windows of each recording of one shape; or its name and why it has none."""
+    made: list[CutRecording | tuple[str, ClocsError]] = []
+    usable: list[tuple[int, Recording, Recording, NDArray[np.bool_]]] = []
+    for place, one in enumerate(run):
+        failed = one if isinstance(one, tuple) else (one.id, SettingError("it is not cut yet"))
+        if isinstance(one, Recording):
+            try:
+                usable.append((place, one, *with_leads(one, spec.frame, spec.leads)))
+            except ClocsError as error:
+                failed = one.id, error
+        made.append(failed)
+    if not usable:
+        return made
+    values, _ = cut_recordings([own for _, _, own, _ in usable], spec.frame)
+    for (place, whole, own, there), each in zip(usable, values, strict=True):
+        present = np.zeros((len(there), len(spec.leads)), np.bool_)
+        present[:, [spec.leads.index(lead) for lead in own.leads]] = there
+        made[place] = CutRecording(
+            recording=whole,
+            windows=spec.windows(own.leads, each.transpose(1, 0, 2), there),
+            present=present,
+            frame_of=spec.frame_of_rows(present),
+            reading=_reading_of(whole, spec.leads, np.asarray(present.any(axis=0))),
+            first=0,
+            frames=len(there),
+            seconds=whole.seconds,
+        )
+    return made
+
+
+def cut_recordings(own: Sequence[Recording], spec: FrameSpec) -> CutWindows:
+    """`cut_windows` of recordings of one rate and length, their gaps bridged."""
+    return cut_windows(
+        np.stack([bridged(one.digital, one.leads, one.gaps) for one in own]),
+        np.stack([one.gain for one in own]),
+        np.stack([one.baseline for one in own]).astype(np.int64),
+        own[0].rate,
+        int(frame_count(own[0].samples, own[0].rate, spec)),
+        spec,
+        "recording",
+    )
+
+
+def with_leads(
+    recording: Recording, spec: FrameSpec, leads: Sequence[str]
+) -> tuple[Recording, NDArray[np.bool_]]:
+    """The recording with those of the leads that it has, and (frames, its leads) `present_in`.
+
+    Raises:
+        ClocsError: It is of no use, with the reason.
+    """
+    has = [lead for lead in leads if lead in recording.leads]
+    if not has:
+        raise SettingError(
+            f"{recording.id} has none of the leads {', '.join(leads)}; "
+            f"{how_to_choose(recording.leads)}"
+        )
+    own = recording.select(has)
+    check_signal(own, frame=spec, known_leads=own.leads)
+    present = present_in(own, spec)
+    if not present.any():
+        raise UnusableError(
+            "flat",
+            f"{recording.id} has no frame of {spec.seconds:g} s with a signal: each is flat or has "
+            "a gap",
+        )
+    return own, present
+
+
+def present_in(recording: Recording, spec: FrameSpec) -> NDArray[np.bool_]:
+    """(frames, leads) whether a frame has a signal in a lead: neither flat nor with a gap."""
+    start = cut([recording.samples], [recording.rate], spec).start
+    present = np.ones((len(start), len(recording.leads)), np.bool_)
+    derived = recording.extra.get(DERIVED, "").split(", ")
+    recorded = [lead for lead in recording.leads if lead not in derived]
+    for stretches, without in ((recording.gaps, touched), (flat_stretches(recording), within)):
+        for one in stretches:
+            lost = without(start, recording.rate, spec, one)
+            for lead in leads_touched(one.lead, recorded):
+                if lead in recording.leads:
+                    present[:, recording.leads.index(lead)] &= ~lost
+    return present
+
+
+def _reading_of(
+    recording: Recording, wanted: Sequence[str], there: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """How a recording was read, by the columns of `READ_SCHEMA`.
+
+    there: (wanted,) which leads have a signal.
+    """
+    used = [lead for lead, has in zip(wanted, there, strict=True) if has]
+    derived = recording.extra.get(DERIVED, "").split(", ")
+    return {
+        "rate": recording.rate,
+        "unit": recording.unit,
+        "leads_used": used,
+        "leads_missing": [lead for lead in wanted if lead not in used],
+        "leads_derived": [lead for lead in used if lead in derived],
+        "notes": list(notes_of(recording.extra)),
+    }
+
+
+def joined_reading(reading: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """How a recording was read, with a later stretch of it."""
+    both = {
+        name: list(dict.fromkeys((*reading[name], *later[name])))
+        for name in ("leads_used", "leads_derived", "notes")
+    }
+    missing = [lead for lead in reading["leads_missing"] if lead not in both["leads_used"]]
+    return reading | both | {"leads_missing": missing}
+
+
+def counted_notes(rows: pl.DataFrame) -> dict[str, int]:
+    """Each note of `READ_SCHEMA`, and of how many recordings (or patients) it is."""
+    if "notes" not in rows.columns:
+        return {}
+    ids = [name for name in ("dataset", "file", "patient", "recording") if name in rows.columns]
+    each = rows.select(*ids, "notes").unique(ids).explode("notes").drop_nulls("notes")
+    return dict(each["notes"].value_counts(sort=True).iter_rows())
+
+
 def encoded(
     checkpoint: Checkpoint, windows: Iterable[Windows], device: torch.device | str = "cpu"
 ) -> Iterator[NDArray[np.float32]]:
@@ -237,14 +418,12 @@ def _batches(windows: Iterable[Windows], most: int) -> Iterator[Windows]:
     waiting: list[Windows] = []
     count = 0
     for piece in windows:
-        start = 0
-        while start < len(piece):
-            waiting.append(piece[start : start + most - count])
-            start += len(waiting[-1])
-            count += len(waiting[-1])
-            if count == most:
-                yield _joined(waiting)
-                waiting, count = [], 0
+        waiting.append(piece)
+        count += len(piece)
+        while count >= most:
+            whole = _joined(waiting)
+            yield whole[:most]
+            waiting, count = [whole[most:]], count - most
     if count:
         yield _joined(waiting)
 
@@ -252,5 +431,5 @@ def _batches(windows: Iterable[Windows], most: int) -> Iterator[Windows]:
 def _joined(pieces: list[Windows]) -> Windows:
     if len(pieces) == 1:
         return pieces[0]
-    parts = ((one.values for one in pieces), (one.present for one in pieces))
-    return Windows(*(np.concatenate(list(part)) for part in parts))
+    values = np.concatenate([one.values for one in pieces])
+    return Windows(values, np.concatenate([one.present for one in pieces]))

@@ -19,7 +19,7 @@ from clocs.datasets.base import parse_age, parse_sex
 from clocs.errors import SettingError
 from clocs.files import digest, replacing, writing
 from clocs.frames.splits import PARTS
-from clocs.recording import DERIVED, NOTES, UNNAMED_LEAD, Recording, notes_of
+from clocs.recording import NOTES, UNNAMED_LEAD, Recording, notes_of
 from clocs.sealed import seal_parquet
 
 if TYPE_CHECKING:
@@ -208,35 +208,6 @@ def _majority_labels(frames: pl.DataFrame) -> pl.DataFrame:
     return most.group_by(ids, maintain_order=True).agg(pl.col("labels"))
 
 
-def reading_of(
-    recording: Recording, wanted: Sequence[str], there: NDArray[np.bool_]
-) -> dict[str, Any]:
-    """How a recording was read, by the columns of `READ_SCHEMA`.
-
-    there: (wanted,) which leads have a signal.
-    """
-    used = [lead for lead, has in zip(wanted, there, strict=True) if has]
-    derived = recording.extra.get(DERIVED, "").split(", ")
-    return {
-        "rate": recording.rate,
-        "unit": recording.unit,
-        "leads_used": used,
-        "leads_missing": [lead for lead in wanted if lead not in used],
-        "leads_derived": [lead for lead in used if lead in derived],
-        "notes": list(notes_of(recording.extra)),
-    }
-
-
-def joined_reading(reading: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """How a recording was read, with a later stretch of it."""
-    both = {
-        name: list(dict.fromkeys((*reading[name], *later[name])))
-        for name in ("leads_used", "leads_derived", "notes")
-    }
-    missing = [lead for lead in reading["leads_missing"] if lead not in both["leads_used"]]
-    return reading | both | {"leads_missing": missing}
-
-
 def readings_of_store(
     plan: FramePlan, chosen: NDArray[np.int64], wanted: Sequence[str], stands_for: Mapping[str, str]
 ) -> pl.DataFrame:
@@ -300,12 +271,3 @@ def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
         )
     found = _left_join(rows.select(ids), readings.select(*ids, *READ_SCHEMA), ids)
     return rows.hstack(found.select(list(READ_SCHEMA)))
-
-
-def counted_notes(rows: pl.DataFrame) -> dict[str, int]:
-    """Each note of `READ_SCHEMA`, and of how many recordings (or patients) it is."""
-    if "notes" not in rows.columns:
-        return {}
-    ids = [name for name in ("dataset", "file", "patient", "recording") if name in rows.columns]
-    each = rows.select(*ids, "notes").unique(ids).explode("notes").drop_nulls("notes")
-    return dict(each["notes"].value_counts(sort=True).iter_rows())

@@ -28,8 +28,16 @@ from clocs.files import digest
 from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.predict import decide_windows
 from clocs.patients.build_index import index_encoder, open_index
-from clocs.patients.embed_files import FileWindows, cut_each, embed_each
-from clocs.patients.encode import InputSpec, frame_of, known_leads, leads_of, placed
+from clocs.patients.embed import embed_each
+from clocs.patients.encode import (
+    CutRecording,
+    InputSpec,
+    cut_each,
+    frame_of,
+    known_leads,
+    leads_of,
+    placed,
+)
 from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec, Recording
 from clocs.service.batching import Batcher
@@ -143,7 +151,7 @@ def predict_each(
 
 
 def _results(
-    cut: Sequence[FileWindows | ClocsError],
+    cut: Sequence[CutRecording | ClocsError],
     made: Sequence[_T | ClocsError],
     answer: Callable[[_T], dict[str, Any]],
 ) -> list[Result]:
