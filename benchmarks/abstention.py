@@ -27,7 +27,7 @@ from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier, distance, load_classifier
 from clocs.models.scores import ScoredPart, labeled_part, score_part
-from clocs.training.leak_guard import TEST
+from clocs.training.checkpoint import TEST
 
 COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 SNR_DB = (12.0, 6.0, 0.0)

@@ -33,8 +33,7 @@ from clocs.models.scores import (
     predictions_of,
     score_part,
 )
-from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.leak_guard import TEST
+from clocs.training.checkpoint import TEST, Checkpoint, load_checkpoint
 
 SETTINGS = {"head": "linear", "members": "best"}
 

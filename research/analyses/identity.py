@@ -20,8 +20,7 @@ from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import check_resamples
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, check_no_leak
 from research.analyses.directions import (
     Directions,
     disease_directions,
@@ -67,7 +66,7 @@ def identity_and_disease(
         Rows with what was removed, how many directions, and the scores; and settings.
     """
     check_resamples(resamples)
-    leak_guard.check_no_leak(checkpoint, frames)
+    check_no_leak(checkpoint, frames)
     found = without_copies(embed_frames(checkpoint, frames, device=device), frames)
     return {
         "analysis": "identity and disease",

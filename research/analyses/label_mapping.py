@@ -22,8 +22,7 @@ from clocs.evaluation.bootstrap import Resampling, check_resamples, macro_auc_dr
 from clocs.evaluation.metrics import auc
 from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from research.analyses.frame_vectors import (
     AcrossLeads,
     FrameVectors,
@@ -190,7 +189,7 @@ def other_hospital(
     scored: list[FrameVectors] = []
     for checkpoint in checkpoints:
         for frames in (trained, tested):
-            leak_guard.check_no_leak(checkpoint, frames)
+            check_no_leak(checkpoint, frames)
         own = {
             name: embed_frames(
                 checkpoint, trained, split=name, across_leads=across, device=device
@@ -245,7 +244,7 @@ def _unseen(
     known: NDArray[np.uint64] | tuple[()],
 ) -> FrameVectors:
     """Without copies of what was trained on."""
-    copies = leak_guard.copies_of_seen(checkpoints, frames) | np.isin(frames.digests, known)
+    copies = copies_of_seen(checkpoints, frames) | np.isin(frames.digests, known)
     return rows.where(~copies[rows.recording]).labeled()
 
 

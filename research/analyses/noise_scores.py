@@ -11,8 +11,7 @@ import torch
 from clocs.evaluation.bootstrap import check_resamples, interval
 from clocs.evaluation.noise import check_noise, kinds_at, with_noise
 from clocs.frames.frames import Frames
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from research.analyses.frame_vectors import (
     FrameVectors,
     about,
@@ -59,8 +58,8 @@ def noise_robustness(
     for condition in conditions:
         check_noise(*condition)
     for checkpoint in checkpoints:
-        leak_guard.check_no_leak(checkpoint, frames)
-    copies = leak_guard.copies_of_seen(checkpoints, frames)
+        check_no_leak(checkpoint, frames)
+    copies = copies_of_seen(checkpoints, frames)
     fitted = []
     for one in checkpoints:
         train, validation = (

@@ -21,8 +21,7 @@ from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
-from clocs.training import leak_guard
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, check_no_leak, seen_patients
 from research.analyses.directions import identity_directions, standardized_by
 from research.analyses.frame_vectors import FrameVectors, about, embed_frames, without_copies
 
@@ -69,10 +68,10 @@ def privacy(
     found = without_copies(embed_frames(checkpoint, frames, device=device), frames)
     searched = found.part("test")
     if patients == "unseen":
-        seen = leak_guard.seen_patients(checkpoint, frames)
+        seen = seen_patients(checkpoint, frames)
         searched = found.where(np.flatnonzero(~seen[found.patient]))
     else:
-        leak_guard.check_no_leak(checkpoint, frames)
+        check_no_leak(checkpoint, frames)
     return {
         "analysis": "privacy",
         "dataset": frames.dataset,

@@ -19,7 +19,7 @@ from clocs.frames.splits import assign
 from clocs.recording import FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.training import Settings
-from clocs.training.leak_guard import seen_patients
+from clocs.training.checkpoint import seen_patients
 from fake_dataset import FakeDataset
 
 FRAME = FrameSpec(2.5, 512)

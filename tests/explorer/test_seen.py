@@ -15,8 +15,7 @@ from clocs import Store
 from clocs.explorer.predictions import SavedClassifiers, ShownRecording, part_seen, seen_sentence
 from clocs.explorer.session import Session
 from clocs.frames.make import make_frames
-from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.leak_guard import hashed_recordings
+from clocs.training.checkpoint import Checkpoint, hashed_recordings, load_checkpoint
 from explorer.conftest import serving
 from some_classifier import some_classifier
 

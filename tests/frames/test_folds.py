@@ -19,7 +19,7 @@ from clocs.recording import FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.training import Settings
 from clocs.training.card import parse_card
-from clocs.training.leak_guard import check_no_leak, check_parts, seen_by
+from clocs.training.checkpoint import check_no_leak, check_parts, seen_by
 from fake_dataset import FakeDataset
 
 FRAME = FrameSpec(2.5, 512)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clocs.frames.positions import frame_labels, pairs
+from clocs.frames.make import frame_labels, pairs
 from clocs.frames.signals import cut, frame_count, frame_width
 from clocs.recording import FrameSpec
 

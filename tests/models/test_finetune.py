@@ -21,7 +21,8 @@ from clocs.models.classifier import distance, load_classifier
 from clocs.models.scores import labeled_part, predictions_of, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
-from clocs.training import Settings, leak_guard
+from clocs.training import Settings
+from clocs.training.checkpoint import seen_patients
 from clocs.training.embed import embedded_pieces
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -130,7 +131,7 @@ def test_scores_are_of_all_test_patients_and_none_that_was_trained_on(
     assert scores["ci95"][0] <= scores["auc"] <= scores["ci95"][1]
     assert set(scores["by_sex"]) == {"female", "male"}
     (encoder,) = linear.encoders
-    seen = leak_guard.seen_patients(encoder, small_frames)
+    seen = seen_patients(encoder, small_frames)
     assert seen[np.unique(small_frames.patient[~test])].all()
     assert not seen[np.unique(small_frames.patient[test])].any()
 

@@ -17,8 +17,8 @@ from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
 from clocs.store.prepare import prepare_dataset
-from clocs.training import Settings, leak_guard
-from clocs.training.checkpoint import load_checkpoint
+from clocs.training import Settings
+from clocs.training.checkpoint import check_no_leak, hashed_recordings, load_checkpoint
 from fake_dataset import FakeDataset
 
 QUICK = Settings(epochs=1, batch_size=32, lr=1e-3)
@@ -53,11 +53,11 @@ def test_several_stores_are_learned_from_at_once_and_the_guard_knows_all_of_them
     assert checkpoint.card.dataset == "synthetic+other"
     for store in (small_store, other_store):
         frames = make_frames(store)
-        leak_guard.check_no_leak(checkpoint, frames)  # the same split: no test patient was seen
-        seen = leak_guard.hashed_recordings(frames, checkpoint.card.salt, (0, 1))
+        check_no_leak(checkpoint, frames)  # the same split: no test patient was seen
+        seen = hashed_recordings(frames, checkpoint.card.salt, (0, 1))
         assert np.isin(seen, checkpoint.recordings).all()
         with pytest.raises(LeakError, match="belong to the parts that this encoder was trained"):
-            leak_guard.check_no_leak(checkpoint, make_frames(store, split_seed=1))
+            check_no_leak(checkpoint, make_frames(store, split_seed=1))
 
 
 def test_joined_frames_are_the_frames_of_their_parts(
@@ -111,10 +111,10 @@ def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(
         assert [one.dataset for one in after.card.trained_on] == ["synthetic", "other"]
         assert after.card.dataset == "synthetic+other"
         assert after.card.training["init"]["seed"] == after.card.seed
-    leak_guard.check_no_leak(second[0], small_frames)
+    check_no_leak(second[0], small_frames)
     for seen in (small_frames, frames):
         with pytest.raises(LeakError):
-            leak_guard.check_no_leak(second[0], seen.with_split_seed(1))
+            check_no_leak(second[0], seen.with_split_seed(1))
     wider = replace(plan, embedding_dim=16)
     with pytest.raises(SettingError, match="E = 8, not 'cnn' of 2500 samples and E = 16"):
         pretrain_frames(frames, wider, tmp_path / "third", init=saved)

@@ -224,9 +224,7 @@ def test_a_missing_or_damaged_shard_gets_a_sentence_and_is_made_again(
 
     shutil.rmtree(shard)
     shutil.copytree(store.shards[0].path, shard)
-    with pytest.raises(
-        StoreError, match=r"not the one that was joined; delete"
-    ):
+    with pytest.raises(StoreError, match=r"not the one that was joined; delete"):
         open_store(store.path)
     shutil.rmtree(shard)
     prepare_dataset(FakeDataset(change=mixed), store.path, shards=3)

@@ -18,8 +18,7 @@ from clocs.cli.main import root_command
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
-from clocs.training import leak_guard
-from clocs.training.checkpoint import load_checkpoint
+from clocs.training.checkpoint import check_no_leak, load_checkpoint, seen_by
 
 PLAN = Plan("random-bn", embedding_dim=8)
 
@@ -45,11 +44,11 @@ def test_every_training_and_validation_patient_is_recognized(
 ) -> None:
     patients = list(small_frames.patient_ids)
     nothing = np.zeros(len(patients), np.uint64)
-    seen = leak_guard.seen_by(checkpoint, small_frames.dataset, patients, nothing)
+    seen = seen_by(checkpoint, small_frames.dataset, patients, nothing)
     assert {p for p, known in zip(patients, seen, strict=True) if known} == set(
         small_frames.patients_of(0, 1)
     )
-    assert not leak_guard.seen_by(checkpoint, "elsewhere", patients, nothing).any()
+    assert not seen_by(checkpoint, "elsewhere", patients, nothing).any()
 
 
 def test_frames_that_are_not_split_by_their_seed_are_not_trained_on(
@@ -69,13 +68,13 @@ def test_hashes_of_recordings_can_be_left_out_and_the_guard_says_what_it_cannot_
     assert not checkpoint.card.recording_hashes
     assert len(checkpoint.recordings) == 0 and checkpoint.card.salt == ""
     with pytest.raises(LeakError, match="belong to the parts"):
-        leak_guard.check_no_leak(checkpoint, small_frames.with_split_seed(1))
+        check_no_leak(checkpoint, small_frames.with_split_seed(1))
     elsewhere = replace(small_frames, dataset="elsewhere", content="other")
     with pytest.warns(ClocsWarning, match=r"no hashes of its recordings.*could not be found"):
-        leak_guard.check_no_leak(checkpoint, elsewhere)
+        check_no_leak(checkpoint, elsewhere)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the same store: copies in it are found without hashes
-        leak_guard.check_no_leak(checkpoint, small_frames)
+        check_no_leak(checkpoint, small_frames)
 
 
 def test_the_command_leaves_hashes_out_and_info_says_so(small_store: Store, tmp_path: Path) -> None:

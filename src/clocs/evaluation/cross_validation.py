@@ -23,8 +23,7 @@ from clocs.evaluation.result import Predictions
 from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import keys_of
-from clocs.training.checkpoint import Checkpoint
-from clocs.training.leak_guard import seen_patients
+from clocs.training.checkpoint import Checkpoint, seen_patients
 
 MIN_FOLDS = 3  # one to test on, one to validate on, one to train on
 NumberOfFolds: TypeAlias = int | Literal["official"]

@@ -42,8 +42,8 @@ from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
-from clocs.training import Settings, leak_guard
-from clocs.training.checkpoint import Checkpoint
+from clocs.training import Settings
+from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from clocs.training.embed import StoreVectors, expect_mv
 from clocs.training.loop import SAVE_EVERY, Epoch
 
@@ -124,7 +124,7 @@ def score_groups(
         raise SettingError("there is nothing to evaluate: give at least one checkpoint per group")
     for group in groups:
         for checkpoint in group if check_leaks else ():
-            leak_guard.check_no_leak(checkpoint, frames)
+            check_no_leak(checkpoint, frames)
         expect_mv(group, frames)
     frames = frames if seconds is None else with_seconds(frames, seconds)
     groups = [
@@ -221,7 +221,7 @@ def _result(
     facts: dict[str, Any],
 ) -> GroupResult:
     frames, checkpoints, device = given.frames, given.checkpoints[members], given.device
-    copies = leak_guard.copies_of_seen(checkpoints, frames)
+    copies = copies_of_seen(checkpoints, frames)
     validation, test = given.parts[1], given.parts[2]
     kept = ~copies[frames.recording[test.frame]]
     if not kept.any():

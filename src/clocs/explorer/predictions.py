@@ -42,7 +42,7 @@ class ShownRecording(NamedTuple):
 
 def part_seen(encoders: Iterable[Checkpoint], source: ShownRecording) -> str | None:
     """The part that the patient was in when these were trained; None where they never saw them."""
-    from clocs.training.leak_guard import seen_by
+    from clocs.training.checkpoint import seen_by
 
     keyed = [f"{source.dataset}:{source.patient}"]
     found: set[str] = set()

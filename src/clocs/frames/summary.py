@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.frames.make import possible_frames
-from clocs.frames.positions import pairs
+from clocs.frames.make import pairs, possible_frames
 from clocs.frames.splits import PARTS, split_patients
 from clocs.frames.views import Views
 from clocs.store.store import Store

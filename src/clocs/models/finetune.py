@@ -44,9 +44,15 @@ from clocs.pretraining.plan import TRAINED_ON, datasets_of, trained_on
 from clocs.registry import chosen_options
 from clocs.sealed import spelled_for_files
 from clocs.store.store import Store, as_store
-from clocs.training import Settings, leak_guard, settings_in, takes_settings
+from clocs.training import Settings, settings_in, takes_settings
 from clocs.training.card import ClassifierCard, is_classifier
-from clocs.training.checkpoint import Checkpoint, as_checkpoints
+from clocs.training.checkpoint import (
+    Checkpoint,
+    as_checkpoints,
+    check_parts,
+    hashed_recordings,
+    salt_of,
+)
 from clocs.training.embed import StoreVectors
 from clocs.training.loop import SAVE_EVERY, Epoch
 from clocs.training.signals import pick_device
@@ -151,7 +157,7 @@ def finetune(
     by_folds = split_of(split, test_folds, validation_folds)
     opened = as_store(store)
     frames = frames_for([encoders], opened, leads=leads, split=by_folds, split_seed=split_seed)
-    leak_guard.check_parts(frames)
+    check_parts(frames)
     training = Settings.choose(settings, frames.batch_size, **by_name)
     facts = {
         "head": head,
@@ -288,8 +294,8 @@ def _member(
 ) -> Checkpoint:
     """The encoder of a member; who was trained on counts as seen, also by a frozen encoder."""
     card, hashed = checkpoint.card, checkpoint.card.recording_hashes
-    salt = (card.salt or leak_guard.salt_of(frames)) if hashed else ""
-    seen = leak_guard.hashed_recordings(frames, salt, TRAINED_ON if hashed else ())
+    salt = (card.salt or salt_of(frames)) if hashed else ""
+    seen = hashed_recordings(frames, salt, TRAINED_ON if hashed else ())
     card = replace(
         card,
         dataset=datasets_of(frames.dataset, checkpoint) if whole else card.dataset,

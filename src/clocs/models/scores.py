@@ -32,8 +32,8 @@ from clocs.models.classifier import Classifier, as_classifier, distance, quality
 from clocs.patients.embed import how_to_use
 from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
-from clocs.training import leak_guard
 from clocs.training.card import Card, ClassifierCard
+from clocs.training.checkpoint import TEST, check_no_leak, copies_of_seen
 from clocs.training.embed import AT_ONCE
 from clocs.training.signals import pick_device
 
@@ -202,9 +202,9 @@ def scores_on_test(
 ) -> dict[str, Any]:
     """All scores of a classifier on the test part of frames that are cut as it sees them."""
     for one in classifier.encoders:
-        leak_guard.check_no_leak(one, frames)
-    test = labeled_part(classifier, frames, leak_guard.TEST)
-    copies = leak_guard.copies_of_seen(classifier.encoders, frames)
+        check_no_leak(one, frames)
+    test = labeled_part(classifier, frames, TEST)
+    copies = copies_of_seen(classifier.encoders, frames)
     kept = ~copies[test.frames.recording[test.frame]]
     if not kept.any():
         raise LeakError(

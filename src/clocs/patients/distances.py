@@ -19,9 +19,8 @@ from clocs.evaluation.metrics import auc
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances, single
 from clocs.kernels import keyed_random
-from clocs.training.checkpoint import Checkpoint, as_checkpoint
+from clocs.training.checkpoint import Checkpoint, as_checkpoint, seen_by
 from clocs.training.embed import embed_instances
-from clocs.training.leak_guard import seen_by
 from clocs.training.signals import pick_device
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card
-from clocs.training.checkpoint import Checkpoint, as_checkpoints
-from clocs.training.leak_guard import seen_by
+from clocs.training.checkpoint import Checkpoint, as_checkpoints, seen_by
 from clocs.training.signals import pick_device
 
 NEAREST = 10

@@ -22,9 +22,9 @@ from clocs.pretraining import Method, Objective
 from clocs.pretraining.methods import METHODS, find_method
 from clocs.pretraining.perturbations import parse
 from clocs.recording import FrameSpec
-from clocs.training import Settings, leak_guard
+from clocs.training import Settings
 from clocs.training.card import CENTERED, IN_MV, NORMALIZATION, STANDARDIZED, Card, TrainedOn
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, hashed_recordings, salt_of
 from clocs.training.loop import Trained
 
 Precision = Literal["float32", "bfloat16"]
@@ -210,7 +210,7 @@ def make_card(
         normalization=plan.input_of_card,
         recording_hashes=hashed,
         # one list of hashes needs one salt: the older one
-        salt=(init.card.salt if init else leak_guard.salt_of(frames)) if hashed else "",
+        salt=(init.card.salt if init else salt_of(frames)) if hashed else "",
     )
 
 
@@ -227,7 +227,7 @@ def make_checkpoint(
     card = make_card(frames, plan, member, trained=trained, init=init, **options)
     hashed = card.recording_hashes
     splits = TRAINED_ON if plan.row.sees_data and hashed else ()
-    recordings = leak_guard.hashed_recordings(frames, card.salt, splits)
+    recordings = hashed_recordings(frames, card.salt, splits)
     encoder, row = plan.encoder_for(frames), slice(member, member + 1)
     return Checkpoint(
         card=card,

@@ -42,9 +42,8 @@ from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.sealed import spelled_for_files, spelled_in_code
 from clocs.training import Settings, settings_in, takes_settings
 from clocs.training.card import expect_readable
-from clocs.training.checkpoint import Checkpoint, as_checkpoints, load_checkpoint
+from clocs.training.checkpoint import Checkpoint, as_checkpoints, check_parts, load_checkpoint
 from clocs.training.embed import stack
-from clocs.training.leak_guard import check_parts
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.ranks import current, joined, on_this_machine, own_device
 from clocs.training.replicas import epochs_done, remove_state
