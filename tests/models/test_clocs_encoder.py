@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 import sklearn
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
@@ -20,10 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import clocs
-from clocs import ClocsEncoder, FrameSpec
-from clocs.errors import CheckpointError, ClocsWarning, FileError
-from clocs.recording import Filters
-from clocs.training.checkpoint import load_checkpoint
+from clocs import ClocsEncoder
+from clocs.errors import ClocsWarning
 
 RATE = 100.0
 GROUPS = np.repeat(np.arange(20), 2)
@@ -89,7 +85,7 @@ def test_the_scale_of_the_signals_does_not_matter(fitted: ClocsEncoder) -> None:
 
 def test_a_checkpoint_is_used_without_training(fitted: ClocsEncoder, tmp_path: Path) -> None:
     X = signals(n=3)
-    fitted.save(tmp_path)
+    fitted.checkpoint_.save(tmp_path / "seed-0.safetensors")
     for given in (fitted.checkpoint_, tmp_path, str(tmp_path)):
         taken = small(checkpoint=given, embedding_dim=999).fit(X)
         assert np.array_equal(taken.transform(X), fitted.transform(X))
@@ -139,41 +135,12 @@ def test_wrong_parameters_are_refused_in_fit_by_a_sentence(change: Any, message:
 def test_not_fitted_is_an_error_of_scikit_learn() -> None:
     with pytest.raises(NotFittedError):
         small().transform(signals())
-    with pytest.raises(NotFittedError):
-        small().save("nowhere")
 
 
 def test_output_features_have_names(fitted: ClocsEncoder) -> None:
     names = fitted.get_feature_names_out()
     assert list(names[:2]) == ["clocsencoder0", "clocsencoder1"]
     assert len(names) == 8
-
-
-def test_saving_and_loading_keep_everything_without_pickle(
-    fitted: ClocsEncoder, tmp_path: Path
-) -> None:
-    frame = FrameSpec(3.0, filters=Filters(band_pass=(0.5, 40), notch=50))
-    fitted.set_params(frame=frame)
-    try:
-        fitted.save(tmp_path / "encoder")
-    finally:
-        fitted.set_params(frame=None)
-    assert {path.suffix for path in (tmp_path / "encoder").iterdir()} == {".json", ".safetensors"}
-    loaded = ClocsEncoder.load(tmp_path / "encoder")
-    assert loaded.get_params() == fitted.get_params() | {"frame": frame}
-    assert np.array_equal(loaded.transform(signals()), fitted.transform(signals()))
-    assert load_checkpoint(tmp_path / "encoder").fingerprint == fitted.checkpoint_.fingerprint
-    assert not hasattr(clone(loaded), "checkpoint_")
-
-
-def test_a_changed_settings_file_is_refused(fitted: ClocsEncoder, tmp_path: Path) -> None:
-    fitted.save(tmp_path)
-    file = tmp_path / "scikit-learn.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"n_features_in": 3}))
-    with pytest.raises(CheckpointError, match="is damaged"):
-        ClocsEncoder.load(tmp_path)
-    with pytest.raises(FileError, match="does not exist"):
-        ClocsEncoder.load(tmp_path / "other")
 
 
 def test_grid_search_and_cross_validation_pass_the_patients_on() -> None:

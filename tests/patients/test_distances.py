@@ -78,9 +78,9 @@ def test_the_report_on_a_store_equals_the_distances_of_its_frames(
 ) -> None:
     report = patient_distances(checkpoint, small_store)
     expected = frame_distances(checkpoint, small_frames)
-    np.testing.assert_allclose(np.sort(report.distances.intra), np.sort(expected.intra), atol=1e-5)
-    assert report.distances.separability == pytest.approx(expected.separability)
-    assert report.patients == len(small_frames.patients_of(2))
-    assert report.patients_seen == 0
+    np.testing.assert_allclose(np.sort(report.intra), np.sort(expected.intra), atol=1e-5)
+    assert report.separability == pytest.approx(expected.separability)
+    assert report.about["patients"] == len(small_frames.patients_of(2))
+    assert report.about["patients_seen"] == 0
     trained = patient_distances(checkpoint, small_store, split="all")
-    assert trained.patients_seen == len(small_frames.patients_of(0, 1))
+    assert trained.about["patients_seen"] == len(small_frames.patients_of(0, 1))

@@ -389,12 +389,12 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     shown = []
     for part in ("halves", "recordings"):
         if (same := getattr(first, part)) is not None:
-            title = f"top-1 match, {part} ({same.frame:g} s)"
-            shown.append((title, part, "top1", f"{same.chance:.4f}"))
-            shown.append(("top-10", part, "top10", f"{same.chance10:.3f}"))
+            title = f"top-1 match, {part} ({same['frame']:g} s)"
+            shown.append((title, part, "top1", f"{same['chance']:.4f}"))
+            shown.append(("top-10", part, "top10", f"{same['chance10']:.3f}"))
     if first.diagnosis is not None:
         title = f"P@10, diagnosis ({first.frame.seconds:g} s)"
-        shown.append((title, "diagnosis", "precision", f"{first.diagnosis.base_rate:.3f}"))
+        shown.append((title, "diagnosis", "precision", f"{first.diagnosis['base_rate']:.3f}"))
     names = distinct([f"{one.method}, E = {one.embedding_dim}" for one, *_ in runs.values()])
     rows = [
         (name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
@@ -421,5 +421,5 @@ def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str:
     found = [getattr(one, part) for one in seeds]
     if None in found:
         return "–"
-    values = [getattr(one, field) for one in found]
+    values = [one[field] for one in found]
     return plus_minus(mean(values), stdev(values) if len(values) > 1 else None)

@@ -13,7 +13,7 @@ from clocs.store.store import open_store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from clocs.patients.distances import DistanceReport
+    from clocs.patients.distances import PatientDistances
     from clocs.recording import Recording
     from clocs.store.store import Store
 
@@ -31,7 +31,7 @@ def figure(
     split: Literal["train", "validation", "test", "all"] = "test",
     metric: Literal["euclidean", "cosine"] = "euclidean",
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[dict[str, Any], DistanceReport | None]:
+) -> tuple[dict[str, Any], PatientDistances | None]:
     """Draw perturbations, views, the similarities of a batch, or distances between patients.
 
     The paper's appendix B, figures 1, 2 and 6. Distances are printed as well.
@@ -73,8 +73,8 @@ def figure(
         report = patient_distances(
             str(checkpoint), opened, metric=metric, split=split, leads=leads, progress=progress
         )
-        title = f"{report.method} on {report.store}, {report.split} patients"
-        panels = {"": (report.distances.intra, report.distances.inter)}
+        title = "{method} on {store}, {split} patients".format(**report.about)
+        panels = {"": (report.intra, report.inter)}
         name = "Euclidean" if metric == "euclidean" else metric
         drawn, facts = distance_histograms(panels, title=title, metric=name), report.json()
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -14,17 +13,15 @@ from numpy.typing import NDArray
 
 from clocs import errors
 from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays, check_arrays
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
-from clocs.files import file_error, private_folder, seed_files, write_atomic
+from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.frames.splits import assign, keys_of
 from clocs.patients.embed import embed_recordings
 from clocs.patients.sources import RecordingOrError
 from clocs.pretraining.pretrain import pretrain
 from clocs.recording import FrameSpec, with_derived
-from clocs.sealed import own_hash
 from clocs.store.prepare import from_arrays
 from clocs.training.card import HIGHEST_RATE
-from clocs.training.checkpoint import Checkpoint, as_checkpoint, load_checkpoint
+from clocs.training.checkpoint import Checkpoint, as_checkpoint
 from clocs.training.signals import pick_device
 
 try:
@@ -36,8 +33,6 @@ except ImportError as error:
         + errors.with_extra("sklearn")
     ) from error
 
-SETTINGS = "scikit-learn.json"
-_FORMAT = 1
 _DATASET = "scikit-learn"  # of patients in the cards of encoders that are trained here
 _VALIDATION = 0.2  # share of the patients, for early stopping
 SAMPLES = 2500  # of a frame, unless it is very short
@@ -80,7 +75,8 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         device: 'cpu', 'cuda' …; the best available by default.
 
     Attributes:
-        checkpoint_: The encoder, which `clocs.embed`, `clocs.evaluate` and others take.
+        checkpoint_: The encoder, which `clocs.embed`, `clocs.evaluate` and others take. Saved with
+            its `save`, it can be given as `checkpoint` again.
         n_features_in_: Leads of X, or samples where X had a single lead and two dimensions.
     """
 
@@ -170,65 +166,6 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 stacklevel=2,
             )
         return vectors
-
-    def save(self, path: Path | str) -> None:
-        """Write the encoder and all parameters to a folder, without pickle.
-
-        `ClocsEncoder.load` reads it; so do `clocs.load` and all that take a checkpoint.
-
-        Args:
-            path: The folder, made where it does not exist.
-        """
-        check_is_fitted(self, "checkpoint_")
-        folder = Path(path)
-        private_folder(folder)
-        params = self.get_params(deep=False)
-        frame = params["frame"]
-        if isinstance(frame, FrameSpec):
-            params["frame"] = frame.to_dict()
-        params |= {"checkpoint": self.checkpoint is not None}
-        names = getattr(self, "feature_names_in_", None)
-        fields = {
-            "format": _FORMAT,
-            "parameters": params,
-            "n_features_in": int(self.n_features_in_),
-            "feature_names_in": None if names is None else list(map(str, names)),
-        }
-        text = json.dumps(fields, ensure_ascii=False, default=_plain)
-        fields = json.loads(text)
-        self.checkpoint_.save(folder / f"seed-{self.checkpoint_.card.seed}.safetensors")
-        write_atomic(folder / SETTINGS, json.dumps(fields | {"sha256": own_hash(fields)}).encode())
-
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read what `save` wrote; the result is fitted.
-
-        Args:
-            path: The folder.
-        """
-        file = Path(path) / SETTINGS
-        try:
-            fields: dict[str, Any] = json.loads(file.read_bytes())
-            sound = fields.pop("sha256") == own_hash(fields) and fields["format"] == _FORMAT
-        except OSError as error:
-            raise file_error(error, file, doing="read") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            sound = False
-        if not sound:
-            raise CheckpointError(
-                f"{file} is damaged, or of another version; save the encoder again"
-            )
-        params = fields["parameters"]
-        if isinstance(params["frame"], dict):
-            params["frame"] = FrameSpec.from_dict(params["frame"])
-        params["checkpoint"] = str(path) if params["checkpoint"] else None
-        made = cls(**params)
-        made.checkpoint_ = load_checkpoint(seed_files(Path(path))[0])
-        made.n_features_in_ = fields["n_features_in"]
-        if fields["feature_names_in"] is not None:
-            made.feature_names_in_ = np.array(fields["feature_names_in"], dtype=object)
-        made._n_features_out = made.checkpoint_.encoder.embedding_dim
-        return made
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -338,12 +275,3 @@ def _names_by_part(patients: Sequence[str], seed: int) -> list[str]:
         parts = assign(variants, _DATASET)
         names[patient] = variants[int(np.flatnonzero(parts == int(i in validation))[0])]
     return [names[patient] for patient in patients]
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON has it."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Path):
-        return str(value)
-    return list(value)

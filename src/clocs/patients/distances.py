@@ -6,7 +6,7 @@ All pairs where memory allows; beyond that, a random sample of pairs, the same e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -44,50 +44,27 @@ class PatientDistances:
         inter: Between embeddings of two patients; perhaps a sample of all `inter_pairs`.
         separability: Probability (AUC) that an intra-patient distance is the smaller one.
         overlap: Area shared by the two distributions: 0 for disjoint, 1 for identical ones.
+        about: Whose they are, by which encoder, ready for JSON.
     """
 
     intra: NDArray[np.float32]
     inter: NDArray[np.float32]
     separability: float
-    overlap: float = float("nan")
-    metric: Metric = "euclidean"
-    intra_pairs: int = 0
-    inter_pairs: int = 0
-
-
-@dataclass(frozen=True)
-class DistanceReport:
-    """Distances between the frames of one store (dataset) by one encoder, lead by lead."""
-
-    method: str
-    seed: int
-    store: str
-    split: str
-    patients: int
-    patients_seen: int  # in the encoder's training or validation
-    one_recording_each: bool  # then those within a patient are within a recording
-    frame: float  # seconds
-    leads: list[str]
-    zero_vectors: int  # frames × leads
-    distances: PatientDistances
+    overlap: float
+    metric: Metric
+    intra_pairs: int
+    inter_pairs: int
+    about: dict[str, Any] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Everything but the distances themselves."""
-        found = self.distances
-        facts = {name: value for name, value in vars(self).items() if name != "distances"}
-        return facts | {
-            "metric": found.metric,
-            "intra_mean": float(found.intra.mean()),
-            "inter_mean": float(found.inter.mean()),
-            "intra_std": float(found.intra.std()),
-            "inter_std": float(found.inter.std()),
-            "overlap": found.overlap,
-            "separability": found.separability,
-            "intra_pairs": found.intra_pairs,
-            "inter_pairs": found.inter_pairs,
-            "intra_sampled": len(found.intra) if len(found.intra) < found.intra_pairs else None,
-            "inter_sampled": len(found.inter) if len(found.inter) < found.inter_pairs else None,
-        }
+        made: dict[str, Any] = self.about | {"metric": self.metric}
+        pairs = {"intra": (self.intra, self.intra_pairs), "inter": (self.inter, self.inter_pairs)}
+        for name, (found, total) in pairs.items():
+            made[f"{name}_mean"], made[f"{name}_std"] = float(found.mean()), float(found.std())
+            made[f"{name}_pairs"] = total
+            made[f"{name}_sampled"] = len(found) if len(found) < total else None
+        return made | {"overlap": self.overlap, "separability": self.separability}
 
 
 def patient_distances(
@@ -100,7 +77,7 @@ def patient_distances(
     split_seed: int = 0,
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> DistanceReport:
+) -> PatientDistances:
     """Distances between frames of one patient and of different patients, lead by lead.
 
     Where most recordings of the store hold a single frame, their segments are compared.
@@ -142,24 +119,23 @@ def patient_distances(
         own["digest"].to_numpy(),
         own["fold"].fill_null("").to_list(),
     )
-    return DistanceReport(
-        method=encoder.card.method,
-        seed=encoder.card.seed,
-        store=opened.manifest.dataset,
-        split=split,
-        patients=len(patients),
-        patients_seen=own["patient"].filter(seen).n_unique(),
-        one_recording_each=rows["recording"].n_unique() == len(patients),
-        frame=spec.seconds,
-        leads=list(made.leads or ()),
-        zero_vectors=made.zero_vectors,
-        distances=distances_between(
-            made.vectors,
-            np.unique(rows["patient"].to_numpy(), return_inverse=True)[1],
-            np.unique(rows["lead"].to_numpy(), return_inverse=True)[1],
-            metric=metric,
-        ),
+    about = {
+        "method": encoder.card.method,
+        "seed": encoder.card.seed,
+        "store": opened.manifest.dataset,
+        "split": split,
+        "patients": len(patients),
+        "patients_seen": own["patient"].filter(seen).n_unique(),  # in training or validation
+        # then distances within a patient are within a recording
+        "one_recording_each": rows["recording"].n_unique() == len(patients),
+        "frame": spec.seconds,
+        "leads": list(made.leads or ()),
+        "zero_vectors": made.zero_vectors,  # frames × leads
+    }
+    numbers = (
+        np.unique(rows[name].to_numpy(), return_inverse=True)[1] for name in ("patient", "lead")
     )
+    return replace(distances_between(made.vectors, *numbers, metric=metric), about=about)
 
 
 def frame_distances(

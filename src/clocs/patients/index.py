@@ -106,11 +106,8 @@ class PatientIndex(IndexContents):
         theirs[found["row"].to_numpy()] = True
         return theirs
 
-    def add(self, embeddings: Embeddings, *, replace: bool = False) -> int:
-        """Append rows without rebuilding; returns how many were added.
-
-        They must be comparable and, unless `replace` is set, not in the index yet.
-        """
+    def add(self, embeddings: Embeddings) -> int:
+        """Append rows, comparable and not in the index yet; returns how many were added."""
         self._expect_comparable(embeddings)
         if embeddings.level != self.level:
             raise SettingError(
@@ -118,15 +115,13 @@ class PatientIndex(IndexContents):
             )
         embeddings = embeddings.nonzero()
         expect_distinct(embeddings.rows, embeddings.level)
-        numbers = self.row_numbers(embeddings)
-        known = numbers >= 0
-        if known.any() and not replace:
+        known = self.row_numbers(embeddings) >= 0
+        if known.any():
             first = embeddings.rows.row(int(np.flatnonzero(known)[0]))
             raise SettingError(
                 f"{int(known.sum())} of {len(embeddings)} are in the index already, such as "
-                f"{first[2] or first[1]} of {first[0] or 'the files'}; replace them with `replace`"
+                f"{first[2] or first[1]} of {first[0] or 'the files'}; add others alone"
             )
-        self.live[numbers[known]] = False
         fresh = as_units(embeddings.vectors)
         if self.engine is not None:
             _add_to(self.engine, fresh)
@@ -366,17 +361,12 @@ def scan(vectors: Vectors, queries: Vectors, k: int, rows: Rows | None) -> tuple
     faiss = load_faiss()
     found = np.full((len(queries), k), -1, np.int64)
     cosine = np.full((len(queries), k), -np.inf, np.float32)
-    if rows is None:
-        few = min(k, len(vectors))
-        if few:
-            near, at = faiss.knn(queries, vectors, few, metric=faiss.METRIC_INNER_PRODUCT)
-            found[:, :few], cosine[:, :few] = at, near
-        return found, cosine
-    for start in range(0, len(rows), _AT_ONCE):
-        some = rows[start : start + _AT_ONCE]
-        part = np.ascontiguousarray(vectors[some])
-        top = min(k, len(some))
-        near, at = faiss.knn(queries, part, top, metric=faiss.METRIC_INNER_PRODUCT)
+    count = len(vectors) if rows is None else len(rows)
+    for start in range(0, count, _AT_ONCE):
+        stop = min(start + _AT_ONCE, count)
+        some = np.arange(start, stop) if rows is None else rows[start:stop]
+        part = np.ascontiguousarray(vectors[start:stop] if rows is None else vectors[some])
+        near, at = faiss.knn(queries, part, min(k, len(some)), metric=faiss.METRIC_INNER_PRODUCT)
         both = np.concatenate([cosine, near], axis=1)
         ids = np.concatenate([found, some[at]], axis=1)
         best = np.argsort(-both, axis=1, kind="stable")[:, :k]

@@ -23,7 +23,6 @@ import json
 import mmap
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -172,23 +171,15 @@ def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
         _expect(folder / file["name"], file["bytes"], at_least=False)
     _expect(folder / VECTORS, 4 * count * dim, at_least=True)
     vectors = np.memmap(folder / VECTORS, "<f4", mode="r", shape=(count, dim))
-    with ThreadPoolExecutor(1) as pool:  # the vectors meanwhile: hashing them releases the GIL
-        done = pool.submit(_compare_vectors, folder / VECTORS, vectors, manifest["vectors"])
-        for file in files.values():
-            _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
-        try:
-            path = folder / files["rows"]["name"]
-            arrow = path.suffix == ".arrow"
-            table = pl.read_ipc(path) if arrow else pl.read_parquet(path)
-            rows, live = table.drop("live"), table["live"].to_numpy().copy()
-        except (
-            OSError,
-            ValueError,
-            pl.exceptions.PolarsError,
-            pl.exceptions.PanicException,
-        ) as error:
-            raise StoreError(f"the rows of {folder} are damaged; {_REBUILD}") from error
-        done.result()
+    _compare_vectors(folder / VECTORS, vectors, manifest["vectors"])
+    for file in files.values():
+        _compare(folder / file["name"], memoryview(_mapped(folder / file["name"])), file)
+    path = folder / files["rows"]["name"]
+    try:
+        table = pl.read_ipc(path) if path.suffix == ".arrow" else pl.read_parquet(path)
+        rows, live = table.drop("live"), table["live"].to_numpy().copy()
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise StoreError(f"the rows of {folder} are damaged; {_REBUILD}") from error
     if dict(rows.schema) != ROW_SCHEMA or rows.height != count:
         raise StoreError(f"the rows of {folder} do not match its manifest; {_REBUILD}")
     engine = None
@@ -290,10 +281,7 @@ def _read_engine(path: Path, shape: tuple[int, int]) -> Any:
             f"{path} is damaged (FAISS cannot read it); run `clocs index` again"
         ) from error
     if (engine.ntotal, engine.d) != shape:
-        held, wanted = (f"{n} vectors of {dim}" for n, dim in ((engine.ntotal, engine.d), shape))
-        raise StoreError(
-            f"{path} holds {held} dimensions instead of {wanted}; run `clocs index` again"
-        )
+        raise StoreError(f"{path} is of other vectors; run `clocs index` again")
     return engine
 
 

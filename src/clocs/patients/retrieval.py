@@ -38,35 +38,19 @@ NEAREST = 10
 
 
 @dataclass(frozen=True)
-class SamePatient:
-    """How often a nearest neighbor is of the same patient, and would be with random vectors."""
-
-    top1: float  # share of queries whose nearest neighbor is
-    top10: float  # share of queries with one among the ten nearest
-    chance: float  # expected top1 of random vectors
-    chance10: float
-    queries: int
-    among: int  # vectors searched
-    frame: float  # seconds
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """How many of the ten nearest other patients share a label.
-
-    `per_label` has, for the patients of each label, the share of neighbors with it, the share of
-    all other patients with it, and the number of patients.
-    """
-
-    precision: float  # mean share among the ten nearest (precision at 10)
-    base_rate: float  # the same for ten random patients
-    per_label: dict[str, dict[str, float]]
-    queries: int  # patients with a label
-
-
-@dataclass(frozen=True)
 class Retrieval:
-    """Scores of one encoder on one store."""
+    """Scores of one encoder on one store.
+
+    `halves` and `recordings` have the share of queries whose nearest neighbor is of the same
+    patient (`top1`) or who have one among the ten nearest (`top10`), the same of random vectors
+    (`chance`, `chance10`), the number of `queries`, the vectors searched (`among`) and the seconds
+    of a `frame`.
+
+    `diagnosis` has the mean share of the ten nearest other patients with a common label
+    (`precision`), the same of ten random patients (`base_rate`), the number of labeled patients
+    (`queries`) and, `per_label`, the share of neighbors with the label, that of all others, and the
+    number of patients.
+    """
 
     method: str
     seed: int
@@ -84,25 +68,13 @@ class Retrieval:
     one_recording_each: bool  # then the same patient means the same recording
     patients_seen: int  # left out because one of the encoders has seen them
     copies: int  # recordings left out because an earlier one has the same samples
-    halves: SamePatient | None  # first halves of recordings searched among second halves
-    recordings: SamePatient | None  # of patients with several, searched among all others
-    diagnosis: Diagnosis | None
+    halves: dict[str, float] | None  # first halves of recordings searched among second halves
+    recordings: dict[str, float] | None  # of patients with several, searched among all others
+    diagnosis: dict[str, Any] | None  # whether near patients share a label
 
     def json(self) -> dict[str, Any]:
         frames = {name: getattr(self, name).to_dict() for name in ("frame", "frame_trained")}
         return asdict(self) | frames | {"version": __version__}
-
-
-@dataclass(frozen=True)
-class UnseenRecordings:
-    """Recordings of a store to score encoders on; the counts are as in `Retrieval`."""
-
-    only: NDArray[np.bool_]  # (recordings of the store,) which
-    split: str
-    split_seed: int
-    patients: int
-    seen: int
-    copies: int
 
 
 def retrieval(
@@ -141,19 +113,48 @@ def retrieval(
             "those to score them on with `leads`"
         )
     chosen = store_leads(trained[0], opened, leads)
-    usable = unseen_recordings(encoders, opened, split=split, split_seed=split_seed)
+    only, counts = unseen_recordings(encoders, opened, split=split, split_seed=split_seed)
     scores = []
     for done, encoder in enumerate(encoders):
         progress(done, len(encoders))
-        scores.append(_score(encoder, opened, usable, chosen, frame, where))
+        found = _scores(encoder, opened, only, chosen, frame, where)
+        card, settings = encoder.card, encoder.card.training
+        epochs = card.metrics.get("epochs")
+        scores.append(
+            Retrieval(
+                method=card.method,
+                seed=card.seed,
+                run=_run(card),
+                embedding_dim=encoder.encoder.embedding_dim,
+                pretrain=card.dataset,
+                trained=f"{epochs} epochs, lr {settings['lr']:g}"
+                if epochs and "lr" in settings
+                else "",
+                store=opened.manifest.dataset,
+                split=split,
+                split_seed=split_seed,
+                leads=chosen,
+                frame_trained=card.frame_trained,
+                one_recording_each=int(only.sum()) == counts["patients"],
+                **counts,
+                **found,
+            )
+        )
     progress(len(encoders), len(encoders))
     return scores
 
 
 def unseen_recordings(
     checkpoints: Sequence[Checkpoint], store: Store, *, split: str = "test", split_seed: int = 0
-) -> UnseenRecordings:
-    """Recordings of a split (or 'all') of patients that no encoder has seen; LeakError if none."""
+) -> tuple[NDArray[np.bool_], dict[str, int]]:
+    """Which recordings of a split (or 'all') are of patients that no encoder has seen.
+
+    Copies of earlier recordings are left out. LeakError if none is left.
+
+    Returns:
+        (recordings of the store,), and the counts of `Retrieval`: `patients`, `patients_seen` and
+        `copies`.
+    """
     if split not in (*PARTS, "all"):
         raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)} or all")
     table, dataset = store.table, store.manifest.dataset
@@ -186,55 +187,31 @@ def unseen_recordings(
     first = np.zeros(len(store), bool)  # not a copy of an earlier recording
     rows = np.flatnonzero(only)
     first[rows[np.unique(digests[rows], return_index=True)[1]]] = True
-    return UnseenRecordings(
-        only=only & first,
-        split=split,
-        split_seed=split_seed,
-        patients=table.filter(pl.Series(only & first))["patient"].n_unique(),
-        seen=seen,
-        copies=int((only & ~first).sum()),
-    )
+    patients = table.filter(pl.Series(only & first))["patient"].n_unique()
+    copies = int((only & ~first).sum())
+    return only & first, {"patients": patients, "patients_seen": seen, "copies": copies}
 
 
-def _score(
+def _scores(
     checkpoint: Checkpoint,
     store: Store,
-    usable: UnseenRecordings,
+    only: NDArray[np.bool_],
     leads: tuple[str, ...],
     seconds: float | None,
     device: torch.device,
-) -> Retrieval:
+) -> dict[str, Any]:
+    """The frame, and the answers to the questions, as in `Retrieval`."""
     frame = own_frame(checkpoint, store) if seconds is None else frame_of(checkpoint, seconds)
-    embedded = partial(
-        embed_levels, checkpoint, store, only=usable.only, leads=leads, device=device
-    )
+    embedded = partial(embed_levels, checkpoint, store, only=only, leads=leads, device=device)
     made = embedded(levels=["frame", "recording", "patient"], spec=frame)
     spec = frame_with_halves(checkpoint, store) if seconds is None else frame
-    frames = made["frame"]
-    if spec != frame:
-        frames = embedded(levels=["frame"], spec=spec)["frame"]
-    card = checkpoint.card
-    return Retrieval(
-        method=card.method,
-        seed=card.seed,
-        run=_run(card),
-        embedding_dim=checkpoint.encoder.embedding_dim,
-        pretrain=card.dataset,
-        trained=_trained(checkpoint),
-        store=store.manifest.dataset,
-        split=usable.split,
-        split_seed=usable.split_seed,
-        leads=leads,
-        frame=frame,
-        frame_trained=card.frame_trained,
-        patients=usable.patients,
-        one_recording_each=int(usable.only.sum()) == usable.patients,
-        patients_seen=usable.seen,
-        copies=usable.copies,
-        halves=_halves(frames, spec),
-        recordings=_recordings(made["recording"], frame),
-        diagnosis=diagnosis(made["patient"]),
-    )
+    frames = made["frame"] if spec == frame else embedded(levels=["frame"], spec=spec)["frame"]
+    return {
+        "frame": frame,
+        "halves": _halves(frames, spec),
+        "recordings": _recordings(made["recording"], frame),
+        "diagnosis": diagnosis(made["patient"]),
+    }
 
 
 def _run(card: Card) -> str:
@@ -243,13 +220,7 @@ def _run(card: Card) -> str:
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _trained(checkpoint: Checkpoint) -> str:
-    """What distinguishes two encoders of one method and seed."""
-    done, settings = checkpoint.card.metrics.get("epochs"), checkpoint.card.training
-    return f"{done} epochs, lr {settings['lr']:g}" if done and "lr" in settings else ""
-
-
-def _halves(frames: Embeddings, spec: FrameSpec) -> SamePatient | None:
+def _halves(frames: Embeddings, spec: FrameSpec) -> dict[str, float] | None:
     """Top-1 and top-10 match of first halves of recordings among second halves."""
     first, second = halves(frames)
     known = set(second.rows["recording"])
@@ -267,23 +238,23 @@ def _halves(frames: Embeddings, spec: FrameSpec) -> SamePatient | None:
 
 def _same_patient(
     same: NDArray[np.bool_], own: NDArray[np.int64], among: int, frame: FrameSpec
-) -> SamePatient:
+) -> dict[str, float]:
     """same: (queries, up to 10) whether a neighbor matches; own: (queries,) how many could."""
     step = np.arange(min(NEAREST, among))
     # Probability that none of ten drawn without replacement matches.
     missed = np.maximum(among - own[:, None] - step, 0) / (among - step)
-    return SamePatient(
-        top1=float(same[:, 0].mean()),
-        top10=float(same.any(axis=1).mean()),
-        chance=float(own.mean() / among),
-        chance10=float(1 - missed.prod(axis=1).mean()),
-        queries=len(same),
-        among=among,
-        frame=frame.seconds,
-    )
+    return {
+        "top1": float(same[:, 0].mean()),
+        "top10": float(same.any(axis=1).mean()),
+        "chance": float(own.mean() / among),
+        "chance10": float(1 - missed.prod(axis=1).mean()),
+        "queries": len(same),
+        "among": among,
+        "frame": frame.seconds,
+    }
 
 
-def _recordings(recordings: Embeddings, frame: FrameSpec) -> SamePatient | None:
+def _recordings(recordings: Embeddings, frame: FrameSpec) -> dict[str, float] | None:
     """Top-1 and top-10 match of recordings, of patients with several, among all others."""
     patient = recordings.rows["patient"].to_numpy()
     _, group, count = np.unique(patient, return_inverse=True, return_counts=True)
@@ -300,7 +271,7 @@ def _recordings(recordings: Embeddings, frame: FrameSpec) -> SamePatient | None:
     return _same_patient(same, count[group[several]] - 1, len(index) - 1, frame)
 
 
-def diagnosis(patients: Embeddings) -> Diagnosis | None:
+def diagnosis(patients: Embeddings) -> dict[str, Any] | None:
     """Labels of the nearest other patients, among patients with a label."""
     labeled = patients.where(patients.rows["labels"].list.len().to_numpy() > 0)
     if len(labeled) <= NEAREST:
@@ -315,10 +286,10 @@ def diagnosis(patients: Embeddings) -> Diagnosis | None:
     kinds, kind, count = np.unique(target, axis=0, return_inverse=True, return_counts=True)
     sharing = (kinds @ kinds.T > 0) @ count  # patients who share a label, oneself included
     base = (sharing[kind.ravel()] - 1) / (len(labeled) - 1)
-    return Diagnosis(
-        precision=float(shared.mean()),
-        base_rate=float(base.mean()),
-        per_label={
+    return {
+        "precision": float(shared.mean()),
+        "base_rate": float(base.mean()),
+        "per_label": {
             name: {
                 "precision": float(target[near[target[:, i] > 0], i].mean()),
                 "base_rate": float((target[:, i].sum() - 1) / (len(labeled) - 1)),
@@ -326,5 +297,5 @@ def diagnosis(patients: Embeddings) -> Diagnosis | None:
             }
             for i, name in enumerate(names)
         },
-        queries=len(labeled),
-    )
+        "queries": len(labeled),
+    }
