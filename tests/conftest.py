@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import clocs
+from clocs.experiments.ledger import Ledger
 from clocs.files import cache_folder
 from clocs.store.readers import Readers
 
@@ -99,6 +100,20 @@ def one_reader() -> Iterator[None]:
     """Where a test names no number of reading processes, it is one: each takes a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("clocs.store.readers.default_processes", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_cut() -> Iterator[None]:
+    """Nothing that this process writes has to survive one: waiting for the disk takes minutes."""
+    execute = Ledger._execute
+
+    def at_once(ledger: Ledger, statement: str, *values: Any) -> Any:
+        return execute(ledger, statement.replace("synchronous=FULL", "synchronous=OFF"), *values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        patch.setattr(Ledger, "_execute", at_once)
         yield
 
 
@@ -200,7 +215,8 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     made: list[BrowserContext] = []
 
     def open_page(**options: Any) -> Page:
-        made.append(browser.new_context(**options))
+        still: dict[str, Any] = {"reduced_motion": "reduce"}
+        made.append(browser.new_context(**still | options))
         made[-1].set_default_timeout(PATIENCE)
         return made[-1].new_page()
 

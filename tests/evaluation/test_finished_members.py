@@ -77,16 +77,16 @@ def same(a: Trained, b: Trained) -> bool:
     ],
 )
 def test_a_training_without_its_finished_members_is_the_same(
-    small_frames: Frames,
+    few_frames: Frames,
     monkeypatch: pytest.MonkeyPatch,
     method: str,
     perturb: str | None,
     settings: Settings,
 ) -> None:
     plan = Plan(method, (0, 1, 2, 3), perturb=perturb, settings=settings)
-    all_along, before, sizes = trained(small_frames, plan, monkeypatch, 0)
+    all_along, before, sizes = trained(few_frames, plan, monkeypatch, 0)
     assert sizes == [len(plan.seeds)]
-    fewer, after, sizes = trained(small_frames, plan, monkeypatch, 0.99)
+    fewer, after, sizes = trained(few_frames, plan, monkeypatch, 0.99)
     assert len(sizes) > 1
     assert sizes == sorted(sizes, reverse=True)
     assert same(all_along, fewer)
@@ -97,10 +97,10 @@ def test_a_training_without_its_finished_members_is_the_same(
 
 
 def test_a_state_saved_without_finished_members_is_resumed(
-    small_frames: Frames, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    few_frames: Frames, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     plan = Plan("cmsc", (0, 1, 2, 3), settings=SHORT)
-    whole, epochs, _ = trained(small_frames, plan, monkeypatch, 0.99)
+    whole, epochs, _ = trained(few_frames, plan, monkeypatch, 0.99)
 
     class StoppedError(Exception):
         pass
@@ -112,7 +112,7 @@ def test_a_state_saved_without_finished_members_is_resumed(
     assert any(0 < sum(epoch.live) < 4 for epoch in epochs)
     monkeypatch.setattr(loop, "FEWER", 0.99)
     state = tmp_path / "state.safetensors"
-    task = PretrainingTask(small_frames, plan, device=CPU)
+    task = PretrainingTask(few_frames, plan, device=CPU)
     with pytest.raises(StoppedError):
         fit(task, [0, 1, 2, 3], SHORT, device=CPU, state=state, save_every=0, on_epoch=stop)
     assert same(whole, fit(task, [0, 1, 2, 3], SHORT, device=CPU, state=state))
@@ -120,18 +120,16 @@ def test_a_state_saved_without_finished_members_is_resumed(
 
 @pytest.mark.parametrize("protocol", ["linear", "finetune"])
 def test_scores_without_finished_members_are_the_same(
-    small_frames: Frames, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
+    few_frames: Frames, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
     plan = Plan("random-bn", (0, 1, 2, 3), settings=SHORT)
-    group = pretrain_frames(
-        small_frames, plan, tmp_path, frame_to_use=small_frames.spec, device=CPU
-    )
+    group = pretrain_frames(few_frames, plan, tmp_path, frame_to_use=few_frames.spec, device=CPU)
     found = []
     for fewer in (0, 0.99):
         monkeypatch.setattr(loop, "FEWER", fewer)
         (one,) = evaluate_groups(
             [group],
-            small_frames,
+            few_frames,
             protocol=protocol,
             settings=SHORT,
             resamples=0,

@@ -33,7 +33,7 @@ NODE: dict[str, Any] = {
 }
 # a busy machine may answer late; one that refuses the connection is dead after ten tries
 PATIENT = {
-    "health_check_period_ms": 500,
+    "health_check_period_ms": 100,
     "health_check_timeout_ms": 120_000,
     "health_check_failure_threshold": 10,
     "worker_register_timeout_seconds": 600,

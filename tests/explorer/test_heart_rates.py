@@ -140,14 +140,12 @@ def test_what_cannot_be_measured_is_said_and_logged_without_folders(
     assert str(tmp_path) not in caplog.text and str(small_store.path) not in caplog.text
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
 @pytest.mark.usefixtures("small_steps")
 def test_the_page_opens_at_once_and_heart_rates_arrive_without_a_reload(
     new_page: Callable[..., Page],
     session: Session,
     small_store: Store,
     tmp_path: Path,
-    size: tuple[int, int],
 ) -> None:
     stores = {small_store.manifest.dataset: small_store}
     stopped_at(small_store, rates_folder(small_store, tmp_path), 20)
@@ -156,7 +154,7 @@ def test_the_page_opens_at_once_and_heart_rates_arrive_without_a_reload(
     assert 0 < known < len(rates.values)
     problems: list[str] = []
     with serving(replace(session, heart_rates=rates)) as served:
-        page = new_page(viewport={"width": size[0], "height": size[1]})
+        page = new_page(viewport={"width": 390, "height": 844})
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(f"{served.url}/?find=rate+>1&color=heart_rate&histograms=")
         page.wait_for_selector("html[data-ready=all][data-rates=working]")
@@ -166,7 +164,7 @@ def test_the_page_opens_at_once_and_heart_rates_arrive_without_a_reload(
         expect(heading).to_contain_text("25 % measured so far")
         expect(page.locator("#legend [data-rates-note]")).to_have_text("25 % measured so far")
         assert violations(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.evaluate("globalThis.same = true")
         rates.start()
         page.wait_for_selector("html[data-rates=ready]")

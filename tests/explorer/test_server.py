@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -24,25 +25,26 @@ from schemathesis.specs.openapi.checks import response_schema_conformance  # noq
 schema = schemathesis.openapi.from_dict(server.make_api(cast("Session", None)).openapi())
 
 
+TURN = itertools.count()
 # These take the same body, a list of pseudonyms.
 GROUPS = "^/api/groups/"
 
 
 @schema.exclude(path_regex=GROUPS).parametrize()  # type: ignore[untyped-decorator]
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_endpoint_fails_on_valid_or_invalid_requests(case: Any, served: Served) -> None:
     expect_no_failure(case, served)
 
 
 @schema.include(path_regex=GROUPS).parametrize()  # type: ignore[untyped-decorator]
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_endpoint_of_groups_fails_either(case: Any, served: Served) -> None:
     expect_no_failure(case, served)
 
 
 def expect_no_failure(case: Any, served: Served) -> None:
     code = served.session.codes[0]
-    if case.path_parameters and "/patients/" in case.path and hash(str(case.query)) % 2:
+    if case.path_parameters and "/patients/" in case.path and next(TURN) % 3:
         case.path_parameters["code"] = code  # random codes would never be a patient's
     answer = case.call(base_url=served.url)
     assert answer.status_code < 500

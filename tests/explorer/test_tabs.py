@@ -23,8 +23,6 @@ from clocs.recording import Gap
 from clocs.web.packing import unpack
 from explorer.conftest import Served, serving
 
-SIZES = [((1280, 800), "light"), ((390, 844), "dark")]
-
 
 def write_epochs(folder: Path, first: int, last: int) -> None:
     """As `clocs pretrain` logs them, of two seeds."""
@@ -97,11 +95,10 @@ def test_gaps_flat_and_clipped_parts_are_found(small_store: Store) -> None:
     assert not clipped_stretches(replace(recording, digital=np.zeros((12, 9), np.int16)))
 
 
-@pytest.mark.parametrize(("size", "theme"), SIZES)
 def test_training_curves_grow_while_it_trains(
-    new_page: Callable[..., Page], with_tabs: Served, run: Path, size: tuple[int, int], theme: str
+    new_page: Callable[..., Page], with_tabs: Served, run: Path
 ) -> None:
-    page = new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
+    page = new_page(viewport={"width": 390, "height": 844}, color_scheme="light")
     page.goto(with_tabs.url)
     page.wait_for_selector("html[data-ready=all]")
     page.click("#tabs [data-tab=training]")
@@ -112,19 +109,18 @@ def test_training_curves_grow_while_it_trains(
     write_epochs(run, 4, 5)
     expect(page.locator(".charts")).to_have_attribute("data-epoch", "5")
     assert violations(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.keyboard.press("Escape")
     expect(page.locator("#explore")).to_be_visible()
     expect(page.locator("#tabs [aria-current=page]")).to_have_text("Patients")
 
 
-@pytest.mark.parametrize(("size", "theme"), SIZES)
 def test_the_quality_tab_counts_reasons_and_draws_what_is_to_blame(
-    new_page: Callable[..., Page], with_tabs: Served, size: tuple[int, int], theme: str
+    new_page: Callable[..., Page], with_tabs: Served
 ) -> None:
     session = with_tabs.session
     (store,) = session.stores.values()
-    page = new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
+    page = new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
     facts = unhurried.get(f"{with_tabs.url}/api/quality").json()[0]
     ids = [*store.table["id"], *store.table["patient"]]
     assert not any(name in json.dumps(facts) for name in ids)  # pseudonyms alone
@@ -141,7 +137,7 @@ def test_the_quality_tab_counts_reasons_and_draws_what_is_to_blame(
     expect(section.locator(".strips .part")).to_have_count(1)
     page.wait_for_selector("html[data-ready=all]")
     assert violations(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.click("#tabs [data-tab=results]")
     heading = page.frame_locator("#report-frame").locator("h1")
     expect(heading).to_have_text("Results of a run")

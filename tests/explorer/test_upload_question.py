@@ -23,15 +23,12 @@ def in_millivolts(small_store: Store, tmp_path_factory: pytest.TempPathFactory) 
     return file
 
 
-@pytest.mark.parametrize(("size", "theme"), [((1280, 800), "light"), ((390, 844), "dark")])
 def test_a_csv_in_millivolts_taken_for_microvolts_is_a_question_until_it_is_answered(
     new_page: Callable[..., Page],
     served: Served,
     in_millivolts: Path,
-    size: tuple[int, int],
-    theme: str,
 ) -> None:
-    page = new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
+    page = new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
     page.goto(served.url)
     page.wait_for_selector("html[data-ready=all]")
     page.keyboard.press("u")

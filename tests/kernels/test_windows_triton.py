@@ -100,13 +100,13 @@ def is_exact(chain: str) -> bool:
     return not any(name in chain for name in ("gaussian", "noise", "sa_t", "warp"))
 
 
-@pytest.mark.parametrize(
-    ("chain", "samples"),
-    [(chain, 331) for chain in (*SINGLE, *FIGURE_3, *LONG)] + [(chain, 300) for chain in LONG[:2]],
-)
-def test_fused_views_equal_those_of_torch(device: torch.device, chain: str, samples: int) -> None:
-    assert batches.program(parse(chain), samples) is not None
-    assert_same(device, perturbed(chain), samples=samples, exact=is_exact(chain))
+@pytest.mark.parametrize("chain", dict.fromkeys((*SINGLE, *FIGURE_3, *LONG)))
+def test_fused_views_equal_those_of_torch(device: torch.device, chain: str) -> None:
+    assert batches.program(parse(chain), 331) is not None
+    members = 1 if "pieces=64" in chain else 2  # the interpreter takes a second for each
+    assert_same(
+        device, perturbed(chain), samples=331, exact=is_exact(chain), members=members, batch=members
+    )
 
 
 def test_a_frame_of_2500_samples_is_made_alike(device: torch.device) -> None:
@@ -114,14 +114,11 @@ def test_a_frame_of_2500_samples_is_made_alike(device: torch.device) -> None:
         assert_same(device, perturbed(chain), samples=2500, exact=is_exact(chain))
 
 
-@pytest.mark.parametrize(("samples", "stream"), [(331, True), (300, False)])
-def test_all_transforms_of_mt_ssl_equal_those_of_torch(
-    device: torch.device, samples: int, stream: bool
-) -> None:
-    assert_same(device, transformed(*TASKS.values()), samples=samples, stream=stream)
+def test_all_transforms_of_mt_ssl_equal_those_of_torch(device: torch.device) -> None:
+    assert_same(device, transformed(*TASKS.values()), samples=331, stream=True)
     # those without noise and interpolation
     kept = [TASKS[name] for name in ("scaling", "negation", "inversion", "permutation")]
-    assert_same(device, transformed(*kept), samples=samples, stream=stream, exact=True)
+    assert_same(device, transformed(*kept), exact=True)
 
 
 @pytest.mark.parametrize("stream", [False, True])
