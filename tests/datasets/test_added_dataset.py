@@ -53,7 +53,7 @@ file = sys.argv[2] + "/sick_0.txt"
 one = clocs.read(file, rate=200)
 print(one.id, one.leads, one.rate, one.samples)
 print([r.id for r in read_several(find_recordings([sys.argv[2]]), options_of(rate=200))])
-print(read_upload({"sick_0.txt": open(file, "rb").read()}, 200.0).samples)
+print(read_upload({"sick_0.txt": open(file, "rb").read()}, 200.0).recordings[0].samples)
 """
     printed = python("formats", tmp_path / "more", code, str(recordings)).splitlines()
     assert printed == ["sick_0 ('II',) 200.0 1000", "['sick_0', 'sick_1', 'sick_2']", "1000"]

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from accessibility import violations
-from clocs.explorer.embed_stores import distances_between_patients
+from clocs.explorer.embed_stores import reference_distances
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import MAP, Projection, pca
 from clocs.explorer.session import Session, in_order_of_pseudonyms
@@ -60,7 +60,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         embeddings=embeddings,
         codes=codes,
         projection=Projection(embeddings.vectors, cache),
-        distances=distances_between_patients(embeddings.vectors),
+        distances=reference_distances(embeddings.vectors),
         stores={},
         key=b"key" * 11,
         heart_rates=HeartRates(embeddings.rows, {}, cache),

@@ -97,7 +97,7 @@ def test_other_output_of_the_worker_is_ignored_and_an_unwritable_cache_loses_no_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
-    lines = ("NumbaWarning: hello", "[1]", '{"progress": 0.5, "stage": "half"}')
+    lines = ("NumbaWarning: hello", "[1]", '{"progress": 0.5, "description": "half"}')
     monkeypatch.setattr("sys.executable", worker(tmp_path, *lines))
     made = patient_map.Projection(vectors, tmp_path / "cache")
     made._compute()

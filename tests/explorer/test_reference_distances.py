@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clocs.explorer.embed_stores import distances_of_halves
+from clocs.explorer.embed_stores import reference_distances
 from clocs.patients.embeddings import Embeddings, patient_halves
 
 
@@ -21,7 +21,7 @@ def test_halves_of_one_patient_are_compared_with_each_other() -> None:
     vectors = np.array([[1, 0]] * 4 + [[0, 3]] * 4 + [[1, 1]], np.float32)
     halves = patient_halves(Embeddings(vectors, rows, "frame", "e"))
     assert halves.shape == (2, 2, 2)  # a patient with one frame has no halves
-    found = distances_of_halves(halves)
+    found = reference_distances(halves)
     np.testing.assert_allclose(found.intra, 0, atol=1e-6)
     np.testing.assert_allclose(found.inter, np.sqrt(2), atol=1e-6)
     assert found.separability == 1.0

@@ -52,7 +52,7 @@ def predicting(session: Session, classifier: Classifier) -> Iterator[Served]:
         card=replace(classifier.card, name="foreign", encoders=cards),
         encoders=encoders,
     )
-    with serving(replace(session, models=SavedClassifiers.load([classifier, foreign]))) as made:
+    with serving(replace(session, models=SavedClassifiers([classifier, foreign]))) as made:
         yield made
 
 
@@ -87,7 +87,7 @@ def test_an_abstention_is_shown_with_its_reason_and_without_a_predicted_label(
 ) -> None:
     strict = replace(classifier, card=replace(classifier.card, limits={"quality": 1.1}))
     recording = session.recording(session.codes[4], 0)
-    (one,) = SavedClassifiers.load([strict]).predict(ShownRecording(recording))
+    (one,) = SavedClassifiers([strict]).predict(ShownRecording(recording))
     assert "too noisy" in one["abstained"] and len(one["classes"]) == 3
     assert not any(c["predicted"] for c in one["classes"])
 

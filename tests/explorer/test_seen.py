@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from accessibility import violations
 from clocs import Store
-from clocs.explorer.predictions import SavedClassifiers, ShownRecording, part_seen, seen_sentence
+from clocs.explorer.predictions import SavedClassifiers, ShownRecording, seen_notice
 from clocs.explorer.session import Session
 from clocs.frames.make import make_frames
 from clocs.training.checkpoint import Checkpoint, hashed_recordings, load_checkpoint
@@ -36,28 +36,22 @@ def test_training_and_validation_patients_are_known_and_test_patients_are_not(
 ) -> None:
     rows = session.embeddings.rows
     for row, code in enumerate(session.codes):
-        expected = rows["split"][row]
-        found = part_seen([trained], session.source(code, 0))
-        assert found == (None if expected == "test" else expected)
+        notice = seen_notice([trained], session.source(code, 0)) or ""
         upload = ShownRecording(session.recording(code, 0))  # known by its samples alone
-        assert part_seen([trained], upload) == (None if expected == "test" else "copy")
+        copied = seen_notice([trained], upload) or ""
+        was_seen = rows["split"][row] != "test"
+        assert ("trained or tuned on this patient" in notice) == was_seen == bool(notice)
+        assert ("with the same samples" in copied) == was_seen == bool(copied)
     assert set(rows["split"]) == {"train", "validation", "test"}
     other = session.recording(session.codes[0], 0)
     flipped = replace(other, digital=np.ascontiguousarray(other.digital[:, ::-1]))
-    assert part_seen([trained], ShownRecording(flipped, "another", "P00001")) is None
-
-
-def test_the_part_is_named_only_where_ids_are_shown() -> None:
-    for part in ("train", "validation"):
-        assert "trained or tuned on this patient" in (seen_sentence(part, show_ids=False) or "")
-    assert seen_sentence("train", show_ids=True) != seen_sentence("validation", show_ids=True)
-    assert seen_sentence("test", show_ids=True) is seen_sentence(None, show_ids=True) is None
+    assert seen_notice([trained], ShownRecording(flipped, "another", "P00001")) is None
 
 
 def test_the_notice_is_shown_with_the_prediction(
     new_page: Callable[..., Page], session: Session, trained: Checkpoint
 ) -> None:
-    models = SavedClassifiers.load([some_classifier(trained)])
+    models = SavedClassifiers([some_classifier(trained)])
     splits = session.embeddings.rows["split"].to_list()
     with serving(replace(session, models=models)) as served:
         page = new_page(viewport={"width": 390, "height": 844})

@@ -27,7 +27,9 @@ def test_signals_are_those_of_the_store(session: Session, small_store: Store) ->
     ids = small_store.table.filter(pl.col("patient") == patient)["id"].to_list()
     found = []
     for number in range(len(ids)):
-        facts, arrays = unpack(packed_signal(session.recording(code, number), 1.0, 2.0, "V2"))
+        facts, arrays = unpack(
+            packed_signal(session.recording(code, number).select(["V2"]), 1.0, 2.0)
+        )
         found.append((facts["unit"], facts["gain"], arrays["digital"].tolist()))
     for name in ids:  # in an order that their IDs do not tell
         own = small_store.recording(name).select(["V2"])
@@ -39,11 +41,11 @@ def test_a_gap_is_drawn_as_nothing_and_not_as_zero(small_store: Store) -> None:
     recording = small_store.recording(0)
     first, second = recording.leads[:2]
     holed = replace(recording, gaps=(Gap(10, 20, first),))
-    _, arrays = unpack(packed_signal(holed, 0, 1, None))
+    _, arrays = unpack(packed_signal(holed.with_limb_leads(), 0, 1))
     assert (arrays["digital"][0, 10:20] == NO_VALUE).all()
     assert (arrays["digital"][1] != NO_VALUE).all()
-    _, arrays = unpack(packed_signal(holed, 12 / recording.rate, 1, first))
+    _, arrays = unpack(packed_signal(holed.select([first]), 12 / recording.rate, 1))
     assert (arrays["digital"][0, :8] == NO_VALUE).all()
     assert (arrays["digital"][0, 8:] != NO_VALUE).all()
-    _, arrays = unpack(packed_signal(holed, 0, 1, second))
+    _, arrays = unpack(packed_signal(holed.select([second]), 0, 1))
     assert (arrays["digital"] != NO_VALUE).all()

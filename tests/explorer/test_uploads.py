@@ -18,7 +18,7 @@ import pytest
 
 import unhurried
 from clocs import FrameSpec, Recording, Store
-from clocs.errors import ClocsError, SettingError, SourceError
+from clocs.errors import ClocsError, SourceError
 from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.training.checkpoint import load_checkpoint
@@ -199,22 +199,22 @@ def test_an_upload_is_cut_into_the_frame_of_the_map(
     patients, _ = embed_stores(weights, [small_store])
     assert patients.frame == 10.0 != small_store.manifest.frame.seconds
     own = small_store.table.filter(pl.col("patient") == patients.rows["patient"][0])["id"]
-    vector, _ = embed_upload(whole, small_store.recording(own[0]), patients.frame)
+    vector = embed_upload(whole, small_store.recording(own[0]), patients.frame).vector
     cosines = patients.vectors @ vector
     assert cosines.argmax() == 0 and cosines[0] > 0.9
     short = replace(small_store.recording(0), digital=small_store.recording(0).digital[:, :2000])
-    with pytest.raises(SettingError, match="too short"):  # rather than: it is zero
+    with pytest.raises(ClocsError, match="too short"):  # rather than: it is zero
         embed_upload(whole, short, patients.frame)
 
 
 def test_an_upload_uses_the_leads_of_the_map(small_store: Store, encoder: Path) -> None:
     loaded, recording = load_checkpoint(encoder), small_store.recording(0)
     assert loaded.card.leads == ("II", "V2", "aVL", "aVR")
-    whole, notes = embed_upload(loaded, recording, leads=["II"])
-    alone, _ = embed_upload(loaded, recording.select(["II"]), leads=["II"])
-    assert notes == ()
-    np.testing.assert_array_equal(whole, alone)
-    _, notes = embed_upload(loaded, recording.select(["II"]))
+    whole = embed_upload(loaded, recording, leads=["II"])
+    alone = embed_upload(loaded, recording.select(["II"]), leads=["II"])
+    assert whole.notes == ()
+    np.testing.assert_array_equal(whole.vector, alone.vector)
+    notes = embed_upload(loaded, recording.select(["II"])).notes
     assert notes == ("Embedded with II only; the patients were embedded with II, V2, aVL, aVR.",)
 
 

@@ -189,7 +189,9 @@ def _dataset(name: str) -> Any:
 
 
 def _upload(given: Given) -> Recording:
-    return _sound(read_upload(given.files, 100.0))
+    (recording,) = read_upload(given.files, 100.0).recordings
+    assert isinstance(recording, Recording)
+    return _sound(recording)
 
 
 def _service_body(given: Given) -> Any:
@@ -203,7 +205,7 @@ def _service_body(given: Given) -> Any:
     except ValueError:
         raise SettingError("it is refused before it is read") from None
     sent_query = {"leads": None, "unit": None, **query, "rate": rate}
-    facts = {"type": kind, "query": sent_query, "limits": asdict(bodies.Limits())}
+    facts = {"type": kind, "query": sent_query, "limits": bodies.Limits()}
     began = time.process_time()
     read = bodies.read_body(facts, given.files.get("body", b""))
     sent = pickle.loads(pickle.dumps(read))  # noqa: S301 (as it comes)

@@ -75,9 +75,9 @@ def test_a_recording_without_any_of_the_leads_is_a_problem_with_a_reason(
     assert len(made) == 0 and "has none of the leads V2, I, V6, II" in made.problems[0][1]
     with pytest.raises(SettingError, match="knows no aVF"):
         embed_recordings(many, [lost], leads=["aVF"])
-    with pytest.raises(SettingError, match="none of the leads that the encoder sees"):
+    with pytest.raises(SettingError, match="has none of the leads V2, I, V6, II"):
         embed_upload(many, lost)
-    vector, notes = embed_upload(many, small_store.recording(0).select(["II"]))
+    _, vector, notes = embed_upload(many, small_store.recording(0).select(["II"]))
     assert vector.shape == (12,) and "Embedded with II only" in notes[0]
 
 

@@ -61,8 +61,7 @@ def serving(
     service = kind(limits, show_ids=show_ids)
     with listen("127.0.0.1", 0) as listening:
         server = Server(make_app(service, token=token), service, lambda: None)
-        server.load(lambda: load(service))
-        assert server.problem is None
+        load(service)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         wait_for(lambda: server.started)

@@ -74,7 +74,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
         "file": clocs.embed(checkpoint, edf, level="recording").vectors[0],
         "store": clocs.embed(checkpoint, store, level="recording", frame=frame).vectors[0],
         "HTTP": posted["embedding"],
-        "explorer": embed_upload(checkpoint, uploaded)[0],
+        "explorer": embed_upload(checkpoint, uploaded).vector,
         "Python": embed_recordings(checkpoint, [recording], level="recording").vectors[0],
     }
     for way, vector in vectors.items():
@@ -82,7 +82,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
 
     with edf.open("rb") as file:
         answer = served.post("/models/rhythm/prediction", files={"files": file}).json()
-    (explored,) = SavedClassifiers.load([classifier]).predict(ShownRecording(uploaded))
+    (explored,) = SavedClassifiers([classifier]).predict(ShownRecording(uploaded))
     explained = clocs.explain(classifier, recording)
     tables = {
         "file": clocs.predict(classifier, edf),
@@ -164,7 +164,7 @@ def test_what_was_assumed_on_reading_is_told_on_every_way(
     (row,) = pl.read_csv(tmp_path / "p.csv").to_dicts()
     assert row["leads_used"] == "II; V2" and row["notes"] == "; ".join(notes)
     uploaded = uploaded_files({"export.csv": path.read_bytes()})
-    assert f"V{notes[1][1:]}." in embed_upload(checkpoint, uploaded)[1]
+    assert f"V{notes[1][1:]}." in embed_upload(checkpoint, uploaded).notes
     body = {"signal": [connected(0).tolist()], "rate": RATE, "leads": ["II"]}
     without_unit = served.embedding(body | {"signal": [(connected(0) / 1000).tolist()]}).json()
     assert without_unit["notes"] == ["values without a unit are taken as mV"]

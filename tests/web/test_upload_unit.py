@@ -40,7 +40,8 @@ def test_amplitudes_of_no_ecg_are_a_question_and_its_answer_counts(
     assert asked.value.facts["name"] == "own"
     assert asked.value.facts["span"] == pytest.approx(per_mv * span_mv(recording), rel=0.02)
     answer = GivenUnit("steps", per_mv, confirmed=True)
-    read = read_upload(files, recording.rate, answer)
+    (read,) = read_upload(files, recording.rate, answer).recordings
+    assert isinstance(read, Recording)
     np.testing.assert_allclose(read.signal, recording.signal, atol=2e-3)
     assert "no ECG" not in read.extra.get("notice", "")
 
@@ -60,5 +61,7 @@ def test_a_wrong_gain_in_a_header_is_a_question_too(recording: Recording) -> Non
 
 
 def test_an_unlikely_answer_is_taken_and_noted(recording: Recording) -> None:
-    read = read_upload(table(recording, 1.0), recording.rate, GivenUnit("µV", confirmed=True))
+    said = GivenUnit("µV", confirmed=True)
+    (read,) = read_upload(table(recording, 1.0), recording.rate, said).recordings
+    assert isinstance(read, Recording)
     assert span_mv(read) < 0.03 and "which is no ECG's amplitude" in read.extra["notice"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +19,8 @@ from clocs.patients.embeddings import Embeddings, joined, patient_halves
 from clocs.recording import with_derived
 from clocs.store.store import Store
 
-if TYPE_CHECKING:
-    from clocs.training.checkpoint import Checkpoint
-
 _PAIRS = 20_000  # of different patients
 _BINS = (24, 60)  # for fewer than 1,000 distances, and for more
-_EMPTY = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,8 @@ class ReferenceDistances:
     @property
     def separability(self) -> float | None:
         """The probability that an intra-patient distance is the smaller one (AUC)."""
-        if not len(self.intra) or not len(self.inter):
-            return None
-        return auc(-self.intra, -self.inter)
+        value = auc(-self.intra, -self.inter)
+        return None if math.isnan(value) else value
 
     def histogram(self) -> dict[str, Any]:
         """Both as densities over common bins, with their means."""
@@ -56,36 +53,28 @@ class ReferenceDistances:
         return facts | {"separability": self.separability} | density | means
 
 
-def distances_of_halves(halves: NDArray[np.float32]) -> ReferenceDistances:
-    """halves: (patients, 2, dim). Each patient against itself and against random others.
+def reference_distances(vectors: NDArray[np.float32]) -> ReferenceDistances:
+    """Each patient against random others and, where there are two vectors of each, against itself.
 
     The order of the patients, which is that of their IDs, makes no difference.
+
+    Args:
+        vectors: (patients, dim), or (patients, 2, dim) of the halves of their recordings.
     """
-    if len(halves) < 2:
-        return ReferenceDistances(_EMPTY, _EMPTY, "")
+    n, empty = len(vectors), np.zeros(0, np.float32)
+    if n < 2:
+        return ReferenceDistances(empty, empty, "")
+    halves = vectors if vectors.ndim == 3 else np.stack([vectors, vectors], axis=1)
     halves = halves[np.lexsort(halves[:, 0].T)]
-    first, second = _random_pairs(len(halves))
-    return ReferenceDistances(
-        np.linalg.norm(halves[:, 0] - halves[:, 1], axis=1),
-        np.linalg.norm(halves[first, 0] - halves[second, 1], axis=1),
-        f"between halves of the recordings of {len(halves):,} test patients",
-    )
-
-
-def distances_between_patients(vectors: NDArray[np.float32]) -> ReferenceDistances:
-    """Between patients only, where nothing but their vectors (patients, dim) is known."""
-    if len(vectors) < 2:
-        return ReferenceDistances(_EMPTY, _EMPTY, "")
-    first, second = _random_pairs(len(vectors))
-    inter = np.linalg.norm(vectors[first] - vectors[second], axis=1)
-    return ReferenceDistances(_EMPTY, inter, f"between pairs of {len(vectors):,} patients")
-
-
-def _random_pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs of two different numbers below n, the same at every call."""
     generator = np.random.default_rng(0)
     first = generator.integers(0, n, _PAIRS)
-    return first, (first + generator.integers(1, n, _PAIRS)) % n
+    second = (first + generator.integers(1, n, _PAIRS)) % n
+    inter = np.linalg.norm(halves[first, 0] - halves[second, 1], axis=1)
+    if vectors.ndim == 2:
+        return ReferenceDistances(empty, inter, f"between pairs of {n:,} patients")
+    intra = np.linalg.norm(halves[:, 0] - halves[:, 1], axis=1)
+    words = f"between halves of the recordings of {n:,} test patients"
+    return ReferenceDistances(intra, inter, words)
 
 
 def embed_stores(
@@ -96,59 +85,41 @@ def embed_stores(
 ) -> tuple[Embeddings, ReferenceDistances]:
     """Patients of all stores, and the distances between halves of test patients' recordings.
 
-    Arguments as for `clocs.explore`. Vectors that were computed before are read.
+    All stores are cut into the checkpoint's frame, as uploads are: vectors of different frames are
+    not comparable. For the same reason all use the same leads: those of the encoder that every
+    store has. Halves are frames of half a recording's median length, or of the checkpoint's frame
+    if shorter. Vectors that were computed before are read.
     """
+    from clocs.patients.embed import embed_levels
     from clocs.training.checkpoint import load_checkpoint
 
-    there = [with_derived(store.leads) for store in stores]
-    leads = [lead for lead in there[0] if all(lead in one for one in there)]
-    if not leads:
+    common = set.intersection(*(set(with_derived(store.leads)) for store in stores))
+    if not common:
         raise SettingError(
             "the stores have no lead in common, so their patients cannot be compared; "
             "give stores with common leads"
         )
-    lasting = np.concatenate([store.table["samples"] / store.table["rate"] for store in stores])
-    half = float(np.median(lasting)) / 2
-    encoder, parts, halves = load_checkpoint(checkpoint), [], []
+    encoder = load_checkpoint(checkpoint)
+    frame, trained = encoder.card.frame, encoder.card.leads
+    leads = [lead for lead in trained if lead in common]
+    leads = leads or [lead for lead in with_derived(stores[0].leads) if lead in common]
+    note = (
+        f"embedded with {', '.join(leads)} because not every store has all leads that the "
+        f"encoder was trained on ({', '.join(trained)})"
+    )
+    seconds = np.concatenate([store.table["samples"] / store.table["rate"] for store in stores])
+    half = replace(frame, seconds=min(float(np.median(seconds)) / 2, frame.seconds))
+    parts, halves = [], [np.zeros((0, 2, encoder.encoder.embedding_dim), np.float32)]
     for store in stores:
         tick = partial(progress, f"Encoding {store.manifest.dataset}")
         tick(0, len(store))
-        patients, own = _embed(encoder, store, leads, half, tick)
+        embed = partial(embed_levels, encoder, store, leads=leads)
+        patients = embed(levels=["patient"], spec=frame, progress=tick)["patient"]
+        if set(leads) != set(trained):
+            problems = (*patients.problems, (store.manifest.dataset, note))
+            patients = replace(patients, problems=problems)
         parts.append(patients)
-        halves.append(own)
-    return joined(parts), distances_of_halves(np.concatenate(halves))
-
-
-def _embed(
-    encoder: Checkpoint,
-    store: Store,
-    available: Sequence[str],
-    half: float,
-    progress: Callable[[int, int], None],
-) -> tuple[Embeddings, NDArray[np.float32]]:
-    """Patients, and (patients, 2, dim) halves of the test patients' recordings.
-
-    All stores are cut into the checkpoint's frame, as uploads are: vectors of different frames are
-    not comparable. For the same reason all use the same leads: those of the encoder that are
-    `available` in every store. Halves are frames of `half` seconds, or of the checkpoint's frame if
-    shorter.
-    """
-    from clocs.patients.embed import embed_levels
-
-    frame, trained = encoder.card.frame, encoder.card.leads
-    leads = [lead for lead in trained if lead in available] or list(available)
-    embed = partial(embed_levels, encoder, store, leads=leads)
-    patients = embed(levels=["patient"], spec=frame, progress=progress)["patient"]
-    if set(leads) != set(trained):
-        sentence = (
-            f"embedded with {', '.join(leads)} because not every store has all leads that the "
-            f"encoder was trained on ({', '.join(trained)})"
-        )
-        problems = (*patients.problems, (store.manifest.dataset, sentence))
-        patients = replace(patients, problems=problems)
-    halves = replace(frame, seconds=min(half, frame.seconds))
-    try:
-        frames = embed(levels=["frame"], spec=halves, split="test")["frame"]
-    except SettingError:  # no recording is long enough for two frames
-        return patients, np.zeros((0, 2, patients.dim), np.float32)
-    return patients, patient_halves(frames)
+        with suppress(SettingError):  # no recording is long enough for two frames
+            frames = embed(levels=["frame"], spec=half, split="test")["frame"]
+            halves.append(patient_halves(frames))
+    return joined(parts), reference_distances(np.concatenate(halves))

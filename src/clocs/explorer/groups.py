@@ -7,24 +7,22 @@ take the files.
 
 from __future__ import annotations
 
-import os
+import math
 import re
-import secrets
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from clocs.errors import ClocsError, SettingError
-from clocs.files import private_folder, write_atomic, writing
+from clocs.files import PRIVATE, private_folder, write_atomic, writing
 from clocs.patients.beats import average_beat
 from clocs.patients.cohort import Cohort, cohort_text, read_cohort
 from clocs.recording import STANDARD_LEADS, Recording
@@ -41,9 +39,11 @@ Z = 1.959964  # of a normal distribution, for 95 %
 _NAME = re.compile(r"\w([\w .,()+=-]*[\w)+])?")
 _SECONDS = 30  # of a long recording
 _TIMES = np.arange(-round(BEFORE * RATE), round(AFTER * RATE) + 1) / RATE
+NO_LABEL = "no label"
 _SEXES = ("female", "male")
-_AGES = (("under 40", 0, 40), ("40–59", 40, 60), ("60–79", 60, 80), ("80 and over", 80, 200))
-_RATES = (("below 60", 0, 60), ("60–100", 60, 100.0001), ("above 100", 100.0001, 1000))
+# bands of values, by their lower ends
+_AGES = {"under 40": 0.0, "40–59": 40.0, "60–79": 60.0, "80 and over": 80.0}
+_RATES = {"below 60": 0.0, "60–100": 60.0, "above 100": math.nextafter(100, 101)}
 
 
 class UnknownCohortError(ClocsError):
@@ -87,20 +87,18 @@ def save_cohort(
         raise NameTakenError(f"there is a cohort {taken!r} already; give another name")
     if len(files) >= MAX_COHORTS:
         raise SettingError(f"{MAX_COHORTS:,} cohorts are saved already; delete some of their files")
+    file = folder / f"{name}.csv"
     with writing(folder):
         private_folder(folder)
-    draft = folder / f".{secrets.token_hex(8)}.csv"
-    try:  # whole or not at all, even where two save the same name at once
-        write_atomic(draft, content)
-        os.link(draft, folder / f"{name}.csv")
-    except FileExistsError:
-        raise NameTakenError(f"there is a cohort {name!r} already; give another name") from None
-    except OSError:  # a file system without hard links
-        with writing(folder):
-            draft.replace(folder / f"{name}.csv")
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        try:  # of two who save the same name at once, one is told
+            file.touch(PRIVATE, exist_ok=False)
+        except FileExistsError:
+            raise NameTakenError(f"there is a cohort {name!r} already; give another name") from None
+    try:
+        write_atomic(file, content)
+    except BaseException:
+        file.unlink()
+        raise
     return name
 
 
@@ -145,85 +143,68 @@ def _rows_of(session: Session, cohort: Cohort) -> tuple[list[int], int]:
     return rows, max(0, len(cohort.ids) - len(rows))
 
 
-def wilson(count: int, of: int) -> tuple[float, float]:
-    """The Wilson score interval of a share, for 95 %."""
-    if not of:
-        return 0.0, 1.0
-    low, high = binomtest(count, of).proportion_ci(method="wilson")
-    return float(low), float(high)
-
-
 def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Diagnoses, sexes, ages and heart rates of groups of pseudonyms."""
-    rows = [np.array(sorted({session.row(code) for code in codes}), np.int64) for codes in groups]
-    table = session.embeddings.rows
-    labels = [table["labels"].gather(own.tolist()).to_list() for own in rows]
-    ages = table["age"].fill_null(float("nan")).to_numpy().astype(np.float64)
-    sexes = np.array(table["sex"].fill_null("").to_list())
-    rates = session.heart_rates.values.astype(np.float64)
+    rows = [sorted({session.row(code) for code in codes}) for codes in groups]
+    tables = [session.embeddings.rows[own] for own in rows]
+    ages = [one["age"].cast(pl.Float64).fill_null(math.nan).to_numpy() for one in tables]
+    rates = [session.heart_rates.values[own].astype(np.float64) for own in rows]
+    labels = [
+        Counter(label for own in one["labels"].to_list() for label in set(own) or {NO_LABEL})
+        for one in tables
+    ]
+    sizes = [len(own) for own in rows]
+
+    def rank(label: str) -> tuple[bool, float, str]:
+        most = max(one[label] / of for one, of in zip(labels, sizes, strict=True))
+        return label == NO_LABEL, -most, label
+
     sections = [
-        _section("Diagnosis", _label_rows(labels)),
-        _section("Sex", [_row(sex, [_counts(sexes[own], sex) for own in rows]) for sex in _SEXES]),
-        _section("Age in years", _bands(_AGES, [ages[own] for own in rows])),
-        _section("Heart rate in beats per minute", _bands(_RATES, [rates[own] for own in rows])),
+        _section("Diagnosis", sorted(set().union(*labels), key=rank), labels, sizes),
+        _section("Sex", _SEXES, [Counter(one["sex"].drop_nulls()) for one in tables]),
+        _section("Age in years", _AGES, [_banded(_AGES, one) for one in ages]),
+        _section("Heart rate in beats per minute", _RATES, [_banded(_RATES, one) for one in rates]),
     ]
     means = [
-        {"title": "Age", "unit": "years", "groups": [_mean(ages[own]) for own in rows]},
-        {"title": "Heart rate", "unit": "beats/min", "groups": [_mean(rates[own]) for own in rows]},
+        {"title": "Age", "unit": "years", "groups": [_mean(one) for one in ages]},
+        {"title": "Heart rate", "unit": "beats/min", "groups": [_mean(one) for one in rates]},
     ]
-    both = set(rows[0].tolist()).intersection(*(own.tolist() for own in rows[1:]))
     return {
-        "patients": [len(own) for own in rows],
-        "in_both": len(both) if len(rows) > 1 else 0,
+        "patients": sizes,
+        "in_both": len(set.intersection(*map(set, rows))) if len(rows) > 1 else 0,
         "means": [one for one in means if any(one["groups"])],
         "sections": [one for one in sections if one["rows"]],
     }
 
 
-def _section(title: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Only what one of the groups has."""
-    return {"title": title, "rows": [row for row in rows if any(s["count"] for s in row["shares"])]}
+def _section(
+    title: str,
+    values: Iterable[str],
+    counts: Sequence[Counter[str]],
+    sizes: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """The share of each value that one of the groups has, by default of those where it is known."""
+    sizes = sizes or [one.total() for one in counts]
+    rows = []
+    for value in values:
+        shares = [_share(one[value], of) for one, of in zip(counts, sizes, strict=True)]
+        if any(one["count"] for one in shares):
+            rows.append({"value": value, "shares": shares})
+    return {"title": title, "rows": rows}
 
 
-def _row(value: str, counts: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    shares = []
-    for count, of in counts:
-        low, high = wilson(count, of)
-        share = count / of if of else None
-        shares.append({"count": count, "of": of, "share": share, "low": low, "high": high})
-    return {"value": value, "shares": shares}
+def _share(count: int, of: int) -> dict[str, Any]:
+    """With its Wilson interval, for 95 %."""
+    low, high = binomtest(count, of).proportion_ci(method="wilson") if of else (0.0, 1.0)
+    share = count / of if of else None
+    return {"count": count, "of": of, "share": share, "low": float(low), "high": float(high)}
 
 
-def _label_rows(groups: Sequence[Sequence[Sequence[str]]]) -> list[dict[str, Any]]:
-    """One row per label, the most common of either group first; patients without any count, too."""
-    counts = [Counter(label for own in group for label in set(own)) for group in groups]
-    known = sorted(set().union(*counts))
-    sizes = [len(group) for group in groups]
-    rows = [
-        _row(label, [(c[label], n) for c, n in zip(counts, sizes, strict=True)]) for label in known
-    ]
-    rows.sort(key=lambda row: -max(share["share"] or 0 for share in row["shares"]))
-    none = _row("no label", [(sum(not own for own in group), len(group)) for group in groups])
-    return [*rows, none]
-
-
-def _counts(values: NDArray[np.str_], value: str) -> tuple[int, int]:
-    return int((values == value).sum()), int((values != "").sum())
-
-
-def _bands(
-    bands: Sequence[tuple[str, float, float]], groups: Sequence[NDArray[np.float64]]
-) -> list[dict[str, Any]]:
-    return [
-        _row(
-            name,
-            [
-                (int(((group >= low) & (group < high)).sum()), int(np.isfinite(group).sum()))
-                for group in groups
-            ],
-        )
-        for name, low, high in bands
-    ]
+def _banded(bands: Mapping[str, float], values: NDArray[np.float64]) -> Counter[str]:
+    """How many are in each band, of which the lower end is given."""
+    known = values[np.isfinite(values)]
+    names = list(bands)
+    return Counter(names[i - 1] for i in np.searchsorted([*bands.values()], known, "right"))
 
 
 def _mean(values: NDArray[np.float64]) -> dict[str, Any] | None:
@@ -232,7 +213,7 @@ def _mean(values: NDArray[np.float64]) -> dict[str, Any] | None:
     if not len(known):
         return None
     mean = float(known.mean())
-    reach = Z * float(known.std(ddof=1)) / sqrt(len(known)) if len(known) > 1 else None
+    reach = Z * float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
     low, high = (None, None) if reach is None else (mean - reach, mean + reach)
     return {"mean": mean, "low": low, "high": high, "known": len(known)}
 
@@ -292,7 +273,7 @@ def beats_of(recording: Recording) -> dict[str, NDArray[np.float64]]:
 
 def _averaged(lead: str, beats: NDArray[np.float64]) -> dict[str, Any]:
     mean = beats.mean(axis=0)
-    reach = Z * beats.std(axis=0, ddof=1) / sqrt(len(beats)) if len(beats) > 1 else 0 * mean
+    reach = Z * beats.std(axis=0, ddof=1) / math.sqrt(len(beats)) if len(beats) > 1 else 0 * mean
     return {
         "lead": lead,
         "patients": len(beats),

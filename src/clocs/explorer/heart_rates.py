@@ -1,8 +1,8 @@
 """Patients' heart rates: what the cache folder has at once, the others as a process measures them.
 
 The process, `python -m clocs.explorer.heart_rates CACHE STORE…`, has the lowest priority, so that
-it takes only what the pages leave. It keeps its results in a file every few seconds, which the
-explorer reads; a stopped explorer goes on from there.
+it takes only what the pages leave. It keeps its results in a file every few seconds and says so;
+a stopped explorer goes on from there.
 
 Stores are sorted by ID, so an order that follows them would tell visitors whose IDs are near each
 other. Patients are therefore measured in an order that is drawn once and kept in the file. What is
@@ -16,9 +16,7 @@ import logging
 import os
 import secrets
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,18 +28,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import BusyError, ClocsError, StoreError
+from clocs.explorer.background import BackgroundWork, report
 from clocs.files import locked, private_cache
 from clocs.patients.beats import heart_rate
 from clocs.sealed import ArrayFile
 from clocs.store.store import Store, open_store
 from clocs.store.table import recording_of
-from clocs.workers import limit_process, start_python
+from clocs.workers import limit_process
 
 _LOG = logging.getLogger("clocs.explorer")
 _RATES = ArrayFile("cached heart rates", key="clocs.rates", format=2, remedy="delete it")
 _FEWEST, _MOST, _PARTS = 200, 5_000, 20  # recordings between two writings of the file
 _MEMORY = 8 << 30  # bytes: of a recording, its copies and the store's table; as to read a file
-_LOOK = 0.5  # seconds between two looks at the file
 _AGAIN = 2.0  # seconds until it looks again at what another explorer measures
 
 
@@ -85,7 +83,7 @@ class RatesState:
     description: str = ""
 
 
-class HeartRates:
+class HeartRates(BackgroundWork):
     """Heart rates of patients, by row: the median of a patient's recordings."""
 
     def __init__(self, rows: pl.DataFrame, stores: Mapping[str, Store], cache: Path) -> None:
@@ -97,9 +95,7 @@ class HeartRates:
             cache: The cache folder.
         """
         self._rows, self._stores, self._cache = rows.select("dataset", "patient"), stores, cache
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread: threading.Thread | None = None
-        self._stopped, self._version, self._problem = False, 0, ""
+        self._version, self._problem = 0, ""
         self._known = {name: self._read(name) for name in stores}
         self.values = self._medians()  # (patients,) beats per minute, NaN where unknown
 
@@ -117,50 +113,23 @@ class HeartRates:
             self._problem or (words if unread else ""),
         )
 
-    def start(self) -> None:
-        """Measure in the background what is not known yet."""
-        if self._thread is None and self.state().state == "working":
-            self._thread = threading.Thread(target=self._follow, name="heart rates", daemon=True)
-            self._thread.start()
+    def _is_left(self) -> bool:
+        return self.state().state == "working"
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Until the measuring has ended."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-
-    def stop(self) -> None:
-        """End the measuring; what is in the cache folder stays."""
-        self._stopped = True
-        if self._process is not None:
-            self._process.terminate()
-        self.wait(5)
-
-    def _follow(self) -> None:
-        """Every failure ends in a state that the page shows."""
+    def _compute(self) -> None:
         left = [name for name, known in self._known.items() if not known.complete]
         paths = [str(self._stores[name].path.resolve()) for name in left]
+        problem = "the process that measures them has ended"
         try:
-            self._process = start_python(
-                __name__, str(self._cache.resolve()), *paths, stdin=subprocess.DEVNULL
-            )
+            for message in self._messages(str(self._cache.resolve()), *paths):
+                self._update(left)
+                if "problem" in message:
+                    _LOG.error("heart rates of %s", message["problem"])
+                    problem = "some cannot be measured; see the terminal"
         except OSError as error:
-            self._problem = f"they cannot be measured ({error.strerror})"
-            return
-        if self._stopped:
-            self._process.terminate()
-        while self._process.poll() is None:
-            self._update(left)
-            time.sleep(_LOOK)
-        self._update(left)
-        if self._stopped:
-            return
-        problems = self._process.communicate()[0].decode(errors="replace").splitlines()
-        for problem in problems:
-            _LOG.error("heart rates of %s", problem)
-        if problems:
-            self._problem = "some cannot be measured; see the terminal"
-        elif self.state().state == "working":
-            self._problem = "the process that measures them has ended"
+            problem = f"they cannot be measured ({error.strerror})"
+        if not self._stopped and self._is_left():
+            self._problem = problem
 
     def _update(self, names: Sequence[str]) -> None:
         """Read what the process has kept meanwhile."""
@@ -257,7 +226,7 @@ def _rates(store: Store, rows: Sequence[int]) -> Iterator[tuple[int, float | Non
 
 
 def main(cache: Path, stores: Sequence[Path]) -> None:
-    """The process; prints a line for each store that cannot be measured, without its folder."""
+    """The process; reports what it has kept, and stores that cannot be measured."""
     limit_process(_MEMORY, os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server hears it too, and ends this process
     if hasattr(os, "nice"):
@@ -269,13 +238,14 @@ def main(cache: Path, stores: Sequence[Path]) -> None:
             name, folder = store.manifest.dataset, rates_folder(store, cache)
             while not read_rates(store, folder).complete:
                 try:
-                    measure_rates(store, folder)
+                    measure_rates(store, folder, lambda done: report(done=done))
                 except BusyError:  # by another explorer of the same store: its results are ours
                     time.sleep(_AGAIN)
+                    report()
         except (ClocsError, MemoryError, OSError) as error:  # it may name a recording and a folder
             cause = error if isinstance(error, OSError) else error.__cause__
             why = getattr(cause, "strerror", None) or type(error).__name__
-            sys.stdout.write(f"{name} cannot be measured ({why})\n")
+            report(problem=f"{name} cannot be measured ({why})")
 
 
 if __name__ == "__main__":

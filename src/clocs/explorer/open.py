@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clocs.datasets.pseudonyms import key_of
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo import DEMO, demo_store_and_encoder, finished_demo
-from clocs.explorer.embed_stores import distances_between_patients, embed_stores
+from clocs.explorer.embed_stores import embed_stores, reference_distances
 from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import Projection
 from clocs.explorer.predictions import SavedClassifiers
@@ -42,7 +42,7 @@ def open_session(
     cache = cache or cache_folder()
     private_cache(cache)
     report = find_report(runs) if runs is not None else None
-    saved = SavedClassifiers.load(models) if models else None
+    saved = SavedClassifiers(models) if models else None
     title = ""
     if not stores and checkpoint is None and embeddings is None:
         found = finished_demo(DEMO)  # as `clocs demo` left it, here
@@ -85,7 +85,7 @@ def open_session(
         embeddings=patients,
         codes=codes,
         projection=Projection(patients.vectors, cache),
-        distances=distances or distances_between_patients(patients.vectors),
+        distances=distances or reference_distances(patients.vectors),
         stores=opened,
         key=key,
         heart_rates=HeartRates(patients.rows, opened, cache),

@@ -8,11 +8,8 @@ many patients, UMAP lays out a random sample and the others are placed among the
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import math
-import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,11 +25,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, FileError, with_extra
+from clocs.explorer.background import BackgroundWork, report
 from clocs.files import private_cache
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.sealed import ArrayFile
-from clocs.workers import start_python
 
 MAX_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
 UNKNOWN_AGE = 255
@@ -75,15 +72,12 @@ def position_among(
     return np.asarray(np.average(positions[rows], axis=0, weights=weights), np.float32)
 
 
-class Projection:
+class Projection(BackgroundWork):
     """Patients' positions: PCA at once, UMAP when it has finished."""
 
     def __init__(self, vectors: NDArray[np.float32], cache: Path) -> None:
         self.vectors = vectors
         self.file = cache / f"map-{_key(vectors)}.safetensors"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread: threading.Thread | None = None
-        self._stopped = False
         self._lock = threading.Lock()
         cached = _load(self.file, len(vectors))
         if cached is not None:
@@ -103,31 +97,23 @@ class Projection:
         with self._lock:
             return self.positions, self.state
 
-    def start(self) -> None:
-        """Compute UMAP in the background, unless it was cached."""
-        if self.state.state != "working" or self._process is not None:
-            return
-        if importlib.util.find_spec("umap") is None:
-            problem = f"The map shows PCA: UMAP is not installed; {with_extra('web')}"
-            self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
-            return
-        self._thread = threading.Thread(target=self._compute, name="projection", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the computation if it is running or about to start."""
-        self._stopped = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-        if self._thread is not None:
-            self._thread.join(timeout=5)  # until it has removed its temporary folder
+    def _is_left(self) -> bool:
+        return self.state.state == "working"
 
     def _compute(self) -> None:
-        """Every failure ends in a state that the page shows, so that it never waits in vain."""
+        made, problem = None, "UMAP failed; the map shows PCA"
         try:
-            made, problem = self._run_umap()
+            with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
+                source = Path(folder, "vectors.npy")
+                np.save(source, self.vectors, allow_pickle=False)
+                for message in self._messages(str(source)):
+                    if "error" in message:
+                        problem = f"UMAP failed ({message['error']}); the map shows PCA"
+                    else:
+                        self._set(self.positions, ProjectionState("pca", "working", **message))
+                made = _load(source.with_name("positions.safetensors"), len(self.vectors))
         except OSError as error:
-            made, problem = None, f"UMAP failed ({error.strerror}); the map shows PCA"
+            problem = f"UMAP failed ({error.strerror}); the map shows PCA"
         if made is None:
             self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
             return
@@ -135,26 +121,6 @@ class Projection:
         with suppress(OSError, FileError):  # it will be computed again next time
             private_cache(self.file.parent)
             MAP.write(self.file, {}, {"positions": made})
-
-    def _run_umap(self) -> tuple[Positions | None, str]:
-        """The positions from a separate process, or None and the reason."""
-        with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
-            source = Path(folder, "vectors.npy")
-            np.save(source, self.vectors, allow_pickle=False)
-            self._process = start_python(__name__, str(source), stdin=subprocess.DEVNULL)
-            if self._stopped:
-                self._process.terminate()
-            problem = "UMAP failed; the map shows PCA"
-            for line in self._process.stdout or ():
-                with suppress(ValueError, KeyError, TypeError):  # what its libraries print
-                    message = json.loads(line)
-                    if "error" in message:
-                        problem = f"UMAP failed ({message['error']}); the map shows PCA"
-                        continue
-                    state = ProjectionState("pca", "working", message["progress"], message["stage"])
-                    self._set(self.positions, state)
-            self._process.wait()
-            return _load(Path(folder, "positions.safetensors"), len(self.vectors)), problem
 
 
 def _key(vectors: NDArray[np.float32]) -> str:
@@ -209,11 +175,6 @@ def map_columns(
     }
 
 
-def whole_rates(heart_rates: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Beats per minute for the map, 0 where unknown."""
-    return np.nan_to_num(heart_rates).round().astype(np.uint16)
-
-
 def _coded(column: pl.Series, codes: Mapping[str, int], unknown: int) -> NDArray[np.uint8]:
     coded = column.replace_strict(codes, default=unknown, return_dtype=pl.UInt8)
     return coded.fill_null(unknown).to_numpy()
@@ -226,7 +187,7 @@ def _coded(column: pl.Series, codes: Mapping[str, int], unknown: int) -> NDArray
 def main(source: Path) -> None:
     """Lay out the vectors of a file."""
     vectors = np.load(source, mmap_mode="r", allow_pickle=False)
-    _report(0.02, "starting")
+    report(progress=0.02, description="starting")
     warnings.simplefilter("ignore")
     try:
         # the first are a random sample: they are in the order of their pseudonyms
@@ -236,16 +197,19 @@ def main(source: Path) -> None:
             others = vectors[len(some) :]
             positions = np.concatenate([positions, placed(others, some, positions)])
     except Exception as error:  # any failure of UMAP becomes a sentence on the page
-        _write({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
+        report(error=f"{type(error).__name__}: {error}".splitlines()[0][:200])
         sys.exit(1)
     positions = _rotated(positions)
     MAP.write(source.with_name("positions.safetensors"), {}, {"positions": positions})
 
 
 def _layout(vectors: Positions) -> Positions:
-    import umap
-
-    _report(0.1, "computing the layout")
+    try:
+        import umap
+    except ImportError:
+        report(error=f"it is not installed; {with_extra('web')}")
+        sys.exit(1)
+    report(progress=0.1, description="computing the layout")
     reducer = umap.UMAP(
         n_neighbors=min(UMAP["neighbors"], len(vectors) - 1),
         min_dist=UMAP["min_dist"],
@@ -281,7 +245,7 @@ def placed(others: Positions, some: Positions, positions: Positions) -> Position
         weights = np.where(rows < 0, 0, 1 / np.maximum(1 - near, 1e-4))
         weights /= weights.sum(axis=1, keepdims=True)
         made[start : start + len(part)] = np.einsum("nk,nkd->nd", weights, positions[rows])
-        _report(0.99, "placing all patients")
+        report(progress=0.99, description="placing all patients")
     return made
 
 
@@ -290,18 +254,6 @@ def _rotated(positions: Positions) -> Positions:
     centered = positions - positions.mean(axis=0)
     _, axes = np.linalg.eigh(centered.T @ centered)
     return np.ascontiguousarray(centered @ axes[:, ::-1], np.float32)
-
-
-def _report(progress: float, stage: str) -> None:
-    _write({"progress": progress, "stage": stage})
-
-
-def _write(message: dict[str, Any]) -> None:
-    try:
-        sys.stdout.write(json.dumps(message) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:  # the server has ended: nobody waits for the map
-        os._exit(1)
 
 
 if __name__ == "__main__":

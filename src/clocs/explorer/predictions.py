@@ -14,22 +14,12 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.files import digest as digest_of
-from clocs.frames.splits import PARTS, parts_of
 from clocs.recording import Recording
 from clocs.web.packing import pack
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier
-    from clocs.models.explain import Explainer
     from clocs.training.checkpoint import Checkpoint
-
-TRAIN, VALIDATION, EITHER, COPY = (*PARTS[:2], "either", "copy")
-_SAID = {
-    TRAIN: "It was trained on this patient",
-    VALIDATION: "It was tuned on this patient, who is in its validation part",
-    EITHER: "It was trained or tuned on this patient",
-    COPY: "It was trained or tuned on a recording with the same samples",
-}
 
 
 class ShownRecording(NamedTuple):
@@ -40,82 +30,55 @@ class ShownRecording(NamedTuple):
     patient: str = ""
 
 
-def part_seen(encoders: Iterable[Checkpoint], source: ShownRecording) -> str | None:
-    """The part that the patient was in when these were trained; None where they never saw them."""
+def seen_notice(encoders: Iterable[Checkpoint], source: ShownRecording) -> str | None:
+    """A sentence where these were trained or tuned on the patient, or on the same samples.
+
+    It never says which of the two: a patient's part is computed from the ID.
+    """
     from clocs.training.checkpoint import seen_by
 
-    keyed = [f"{source.dataset}:{source.patient}"]
-    found: set[str] = set()
-    digests = np.array([digest_of(np.ascontiguousarray(source.recording.digital))], np.uint64)
-    fold = source.recording.fold
-    for encoder in encoders:
-        for one in encoder.card.trained_on:
-            if not source.patient or one.dataset != source.dataset:
-                continue
-            if one.folds is None:
-                part = int(parts_of(keyed, one.split_seed)[0])
-            elif fold is not None:
-                part = int(one.folds.parts(keyed, [fold], one.split_seed)[0])
-            else:
-                continue
-            found.add(PARTS[part])
-        folds = None if fold is None else [fold]
-        if seen_by(encoder, source.dataset, [source.patient], digests, folds)[0]:
-            found.add(EITHER if source.patient else COPY)
-    return next((part for part in (TRAIN, VALIDATION, EITHER, COPY) if part in found), None)
-
-
-def seen_sentence(part: str | None, *, show_ids: bool) -> str | None:
-    """For the visitor; training and validation are told apart only where IDs are shown.
-
-    A patient's part is computed from the ID, so that it says something about it; that it was one
-    of the two has to be said wherever there is a prediction.
-    """
-    if part not in _SAID:
+    recording, patient = source.recording, source.patient
+    digests = np.array([digest_of(np.ascontiguousarray(recording.digital))], np.uint64)
+    folds = None if recording.fold is None else [recording.fold]
+    if not any(seen_by(one, source.dataset, [patient], digests, folds)[0] for one in encoders):
         return None
-    said = _SAID[part if show_ids or part == COPY else EITHER]
-    return f"{said}, so this says little about how it does on new patients."
+    what = "this patient" if patient else "a recording with the same samples"
+    return f"It was trained or tuned on {what}, so this says little about how it does on new ones."
 
 
 class SavedClassifiers:
-    """Those that a session was given; one question at a time, for each takes all processors."""
+    """Those that a session was given; one question at a time, for each takes all processors.
 
-    def __init__(self, explainers: Sequence[Explainer]) -> None:
-        self._explainers = list(explainers)
-        self._lock = threading.Lock()
+    Args:
+        models: Classifiers, their files, or names of shipped ones.
+    """
 
-    @classmethod
-    def load(cls, models: Sequence[Classifier | Path | str]) -> SavedClassifiers:
-        """From classifiers, files, or names of shipped ones."""
+    def __init__(self, models: Sequence[Classifier | Path | str]) -> None:
         from clocs.models.classifier import as_classifier
         from clocs.models.explain import Explainer
 
-        return cls([Explainer(as_classifier(one)) for one in models])
+        self._explainers = [Explainer(as_classifier(one)) for one in models]
+        self._lock = threading.Lock()
 
     @property
     def names(self) -> list[str]:
         """Of the classifiers."""
         return [one.card.name for one in self._explainers]
 
-    def predict(self, source: ShownRecording, *, show_ids: bool = False) -> list[dict[str, Any]]:
+    def predict(self, source: ShownRecording) -> list[dict[str, Any]]:
         """What each of them predicts, or why it does not; classes by descending probability.
 
         With a notice where it has seen the patient in training.
         """
-        made = []
-        for number, one in enumerate(self._explainers):
-            seen = part_seen(one.classifier.encoders, source)
-            notice = {"notice": seen_sentence(seen, show_ids=show_ids)}
-            made.append(self._predicted(number, source.recording) | notice)
-        return made
+        return [self._predicted(number, source) for number in range(len(self._explainers))]
 
-    def _predicted(self, number: int, recording: Recording) -> dict[str, Any]:
+    def _predicted(self, number: int, source: ShownRecording) -> dict[str, Any]:
         from clocs.models.predict import predict_recordings, probability_column
 
         classifier = self._explainers[number].classifier
         card = classifier.card
         with self._lock:
-            row = predict_recordings(classifier, [recording]).row(0, named=True)
+            row = predict_recordings(classifier, [source.recording]).row(0, named=True)
         likely = row["predicted"] or ()
         likely = {likely} if isinstance(likely, str) else set(likely)
         classes = [
@@ -135,6 +98,7 @@ class SavedClassifiers:
             "multilabel": card.multilabel,
             "problem": row["problem"],
             "abstained": row["abstained"],
+            "notice": seen_notice(classifier.encoders, source),
             "classes": []
             if row["problem"]
             else sorted(classes, key=lambda one: -float(one["probability"])),

@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 
 from clocs.datasets.base import flat_stretches
-from clocs.explorer.session import NotFoundError, Session, pseudonyms
+from clocs.explorer.session import NotFoundError, Session, packed_signal, pseudonyms
 from clocs.recording import Gap, Recording
 from clocs.store.store import Store
-from clocs.web.packing import pack
 
 SECONDS = 60.0  # drawn
 LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are looked for
@@ -115,9 +114,9 @@ class Quality:
         found |= {"flat part": [], "clipped part": []}
         codes = pseudonyms([(dataset, name) for name in table["id"]], self._session.key)
         for row in np.argsort(codes)[:LOOKED_AT].tolist():
-            kinds = {f"{part['kind']} part" for part in parts_of(store.recording(row))}
-            for kind in kinds & {"flat part", "clipped part"}:
-                found[kind].append(row)
+            kinds = {part["kind"] for part in parts_of(store.recording(row))}
+            for kind in kinds & {"flat", "clipped"}:
+                found[f"{kind} part"].append(row)
         return found
 
     def signal(self, code: str) -> bytes:
@@ -127,17 +126,8 @@ class Quality:
             raise NotFoundError("the store holds no samples of this recording")
         store, row = self._rows[code]
         whole = store.recording(row)
-        recording = whole.between(0, min(whole.samples, round(SECONDS * whole.rate)))
-        facts = {
-            "leads": recording.leads,
-            "rate": recording.rate,
-            "unit": recording.unit,
-            "seconds": recording.seconds,
-            "gain": recording.gain.tolist(),
-            "baseline": recording.baseline.tolist(),
-            "parts": parts_of(recording),
-        }
-        return pack(facts, {"digital": recording.digital})
+        shown = whole.between(0, min(whole.samples, round(SECONDS * whole.rate)))
+        return packed_signal(shown, 0, SECONDS, parts=parts_of(shown))
 
 
 def parts_of(recording: Recording) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Respo
 from pydantic import BaseModel, Field
 
 from clocs._version import __version__
-from clocs.errors import SettingError
 from clocs.explorer import groups
 from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
@@ -32,7 +31,6 @@ from clocs.explorer.session import (
 from clocs.explorer.training_runs import log_lines, run_facts, run_folders
 from clocs.explorer.uploads import Uploads
 from clocs.files import csv_text
-from clocs.patients.cohort import Where, cohort_text
 from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.body_reader import BodyReader
@@ -50,11 +48,7 @@ Model = Annotated[int, Query(ge=0, lt=1000, description="Place among the session
 Explained = Annotated[
     str | None, Query(max_length=200, description="Label; the most probable one by default.")
 ]
-Label = Annotated[str | None, Query(max_length=100, description="Only patients with this label.")]
-Age = Annotated[float | None, Query(ge=0, le=150, allow_inf_nan=False, description="Years.")]
-Sex = Annotated[Literal["female", "male"] | None, Query(description="Only this sex.")]
 Kind = Annotated[Literal["pca", "umap"] | None, Query(description="Projection.")]
-Part = Annotated[Literal["train", "validation", "test"] | None, Query(description="Only it.")]
 CohortName = Annotated[str, Path(max_length=200, description="A cohort's name.")]
 RunName = Annotated[str, Query(max_length=400, description="A run, as listed.")]
 Byte = Annotated[int, Query(ge=0, le=1 << 40, description="Byte of the log to go on from.")]
@@ -78,17 +72,6 @@ class NewCohort(Group):
     replace: bool = False  # a cohort of this name
 
 
-def _conditions(
-    label: Label = None,
-    sex: Sex = None,
-    min_age: Age = None,
-    max_age: Age = None,
-    split: Part = None,
-) -> Where:
-    return Where(label=label, sex=sex, min_age=min_age, max_age=max_age, split=split)
-
-
-Conditions = Annotated[Where, Depends(_conditions)]
 _OCTETS = {"schema": {"type": "string", "format": "binary"}}
 _BINARY: dict[str, Any] = {
     "response_class": Response,
@@ -119,7 +102,7 @@ def make_api(session: Session) -> FastAPI:
         return session.source(code, number)
 
     def of_upload(code: UploadCode) -> ShownRecording:
-        return ShownRecording(uploads.recording(code))
+        return ShownRecording(uploads.get(code).recording)
 
     _add_pages(app, session)
     _add_session(app, session)
@@ -188,16 +171,16 @@ def _add_patients(app: FastAPI, session: Session) -> None:
         return session.apart(code, other)
 
     @app.get("/api/patients/{code}/neighbors")
-    def neighbors(code: Code, where: Conditions, k: K = NEIGHBORS) -> dict[str, Any]:
+    def neighbors(code: Code, k: K = NEIGHBORS) -> dict[str, Any]:
         """The most similar patients."""
-        return session.neighbors(code, k, where)
+        return session.neighbors(code, k)
 
     @app.get("/api/patients/{code}/neighbors.csv", response_class=Response)
-    def neighbors_csv(code: Code, where: Conditions, k: K = NEIGHBORS) -> Response:
+    def neighbors_csv(code: Code, k: K = NEIGHBORS) -> Response:
         """The same as CSV."""
         rows = [
             [rank, *(one[name] for name in _NEIGHBOR_COLUMNS), one["cosine"], one["distance"]]
-            for rank, one in enumerate(session.neighbors(code, k, where)["neighbors"], 1)
+            for rank, one in enumerate(session.neighbors(code, k)["neighbors"], 1)
         ]
         text = csv_text(("rank", *_NEIGHBOR_COLUMNS, "distance", "euclidean"), rows)
         headers = {"content-disposition": f'attachment; filename="neighbors-{code}.csv"'}
@@ -214,8 +197,13 @@ def _add_recordings(
     def signal(
         source: ShownRecording = found, start: Start = 0, seconds: Seconds = 60, lead: Lead = None
     ) -> Response:
-        """Samples of a recording, packed: int16 with gain and baseline."""
-        return _binary(packed_signal(source.recording, start, seconds, lead))
+        """Samples of a recording, packed: int16 with gain and baseline.
+
+        Limb leads that were not recorded are derived from I and II.
+        """
+        whole = source.recording
+        shown = whole.with_limb_leads() if lead is None else whole.select([lead])
+        return _binary(packed_signal(shown, start, seconds))
 
     @app.get(f"{prefix}/beats", **_BINARY)
     def beats(source: ShownRecording = found) -> Response:
@@ -225,7 +213,7 @@ def _add_recordings(
     @app.get(f"{prefix}/predictions")
     def predictions(source: ShownRecording = found) -> list[dict[str, Any]]:
         """What the saved classifiers predict for a recording."""
-        return session.predictor().predict(source, show_ids=session.show_ids)
+        return session.predictor().predict(source)
 
     @app.get(f"{prefix}/explanation", **_BINARY)
     def explanation(
@@ -291,17 +279,6 @@ def _add_groups(app: FastAPI, session: Session) -> None:
         rows = [session.summary(row) for row in sorted({session.row(one) for one in group.codes})]
         listed = [one | {"patient": one["name"]} for one in rows]
         text = csv_text(columns, ([one[name] for name in columns] for one in listed))
-        return Response(text, media_type="text/csv")
-
-    @app.post("/api/groups/ids", response_class=Response)
-    def ids(group: Group) -> Response:
-        """A group's IDs as CSV, as `clocs` commands take them; only where IDs are shown."""
-        if not session.show_ids:
-            raise SettingError(
-                "IDs are not shown here; save the group, and its file on this machine has them, or "
-                "start the explorer with `show_ids`"
-            )
-        text = cohort_text(groups.ids_of(session, group.codes))
         return Response(text, media_type="text/csv")
 
 

@@ -23,19 +23,11 @@ from clocs.datasets.pseudonyms import keyed_hash
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.embed_stores import ReferenceDistances
 from clocs.explorer.heart_rates import HeartRates
-from clocs.explorer.patient_map import (
-    UNKNOWN_AGE,
-    Projection,
-    label_names,
-    map_columns,
-    pca,
-    whole_rates,
-)
+from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns, pca
 from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.patients.beats import average_beat, heart_rate
-from clocs.patients.cohort import Where
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.recording import Recording
@@ -174,14 +166,17 @@ class Session:
         arrays: dict[str, NDArray[Any]] = {"positions": positions}
         arrays["codes"] = codes.reshape(len(self.codes), -1)
         shown = {k: v for k, v in self.columns.items() if k != "split" or self.show_ids}
-        rates, measured = self.heart_rates.values, self.heart_rates.state()
-        facts = {"projection": vars(state), "heart_rates": vars(measured)}
-        return pack(facts, arrays | shown | {"heart_rate": whole_rates(rates)})
+        facts, rates = self._rates()
+        return pack(facts | {"projection": vars(state)}, arrays | shown | rates)
 
     def rates(self) -> bytes:
         """Heart rates of all patients as the map has them, packed."""
-        rates, measured = self.heart_rates.values, self.heart_rates.state()
-        return pack({"heart_rates": vars(measured)}, {"heart_rate": whole_rates(rates)})
+        return pack(*self._rates())
+
+    def _rates(self) -> tuple[dict[str, Any], dict[str, NDArray[np.uint16]]]:
+        """How far the measuring is, and beats per minute, 0 where unknown."""
+        rates = np.nan_to_num(self.heart_rates.values).round().astype(np.uint16)
+        return {"heart_rates": vars(self.heart_rates.state())}, {"heart_rate": rates}
 
     def positions(self, kind: str | None = None) -> bytes:
         """Positions only, packed: of this projection, or of the map's, once UMAP has finished."""
@@ -267,8 +262,7 @@ class Session:
 
     def source(self, code: str, number: int) -> ShownRecording:
         """The same with whose it is, which is for no visitor."""
-        dataset, patient = self._ids.row(self.row(code))
-        return ShownRecording(self.recording(code, number), dataset, patient)
+        return ShownRecording(self.recording(code, number), *self._ids.row(self.row(code)))
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""
@@ -287,29 +281,20 @@ class Session:
     def index(self) -> PatientIndex:
         return PatientIndex.build(self.embeddings)
 
-    def neighbors(
-        self, code: str, k: int = NEIGHBORS, where: Where | None = None
-    ) -> dict[str, Any]:
+    def neighbors(self, code: str, k: int = NEIGHBORS) -> dict[str, Any]:
         """The most similar patients, nearest first."""
-        if where is not None and where.split is not None and not self.show_ids:
-            raise SettingError(
-                "the split is computed from patients' IDs, so it can be used only where these are "
-                "shown; start the explorer with `show_ids`"
-            )
         row = self.row(code)
-        itself = self._ids.row(row)
-        found = self.near(self.embeddings.vectors[row], k, where, exclude=[itself])
+        found = self.near(self.embeddings.vectors[row], k, exclude=[self._ids.row(row)])
         return {"code": code, "name": self.name(row), "neighbors": found}
 
     def near(
         self,
         vector: NDArray[np.float32],
         k: int,
-        where: Where | None = None,
         exclude: Sequence[tuple[str, str] | None] | None = None,
     ) -> list[dict[str, Any]]:
         """The patients nearest to a vector, with their distances."""
-        hits = self.index.search(vector[None], k, where=where, exclude=exclude)
+        hits = self.index.search(vector[None], k, exclude=exclude)
         listed = []
         for row, cosine, distance in zip(
             hits.rows[0], hits.cosine[0], hits.euclidean[0], strict=True
@@ -339,12 +324,8 @@ def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) 
     return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
 
 
-def packed_signal(recording: Recording, start: float, seconds: float, lead: str | None) -> bytes:
-    """Digital samples with gain and baseline, from which the page computes amplitudes.
-
-    Limb leads that were not recorded are derived from I and II.
-    """
-    recording = recording.with_limb_leads() if lead is None else recording.select([lead])
+def packed_signal(recording: Recording, start: float, seconds: float, **more: Any) -> bytes:
+    """Digital samples with gain and baseline, from which the page computes amplitudes, and more."""
     first = min(recording.samples, round(start * recording.rate))
     last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
     facts = {
@@ -356,13 +337,11 @@ def packed_signal(recording: Recording, start: float, seconds: float, lead: str 
         "start": first / recording.rate,
         "seconds": recording.seconds,
     }
-    digital = recording.digital[:, first:last]
-    if recording.gaps:
-        digital = digital.copy()
-        for gap in recording.gaps:
-            own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
-            digital[recording.leads.index(gap.lead), own] = NO_VALUE
-    return pack(facts, {"digital": digital})
+    digital = recording.digital[:, first:last].copy()
+    for gap in recording.gaps:
+        own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
+        digital[recording.leads.index(gap.lead), own] = NO_VALUE
+    return pack(facts | more, {"digital": digital})
 
 
 def packed_beats(recording: Recording) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -34,8 +33,7 @@ def _array(rate: Rate = None, leads: Leads = None, unit: Unit = None) -> dict[st
 Array = Annotated[dict[str, Any], Depends(_array)]
 
 
-class Status(BaseModel):
-    status: str
+Status = dict[str, str]
 
 
 class Model(BaseModel):
@@ -118,14 +116,14 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> Status:
         """Whether the service is alive; for a supervisor that restarts it."""
-        return Status(status="alive")
+        return {"status": "alive"}
 
     @app.get("/ready", responses={503: {"model": Status}})
     async def ready(response: Response) -> Status:
         """Whether requests are accepted: 503 while loading and while shutting down."""
         if service.state != "ready":
             response.status_code = 503
-        return Status(status=service.state)
+        return {"status": service.state}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": _TEXT}})
     async def metrics() -> Response:
@@ -141,8 +139,6 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 
 def _add_computations(app: FastAPI, service: Service) -> None:
-    limits = asdict(service.limits)
-
     async def answer(request: Request, task: Computation, query: dict[str, Any]) -> Response:
         service.expect_ready()
         service.served(task)  # an unknown model is refused before the body is received
@@ -154,7 +150,7 @@ def _add_computations(app: FastAPI, service: Service) -> None:
                 "send the ECG as application/json, application/x-npy or application/x-npz, or "
                 "files as multipart/form-data",
             )
-        facts = {"type": kind, "query": query, "limits": limits}
+        facts = {"type": kind, "query": query, "limits": service.limits}
         posted = await service.reader.receive(request, facts)
         results = await service.run(task, posted.recordings)
         unusable = sum(isinstance(one, ClocsError) for one in results)
@@ -220,14 +216,8 @@ def _request_body(most: int) -> dict[str, Any]:
         "A file of numpy.save: (leads, samples), or (recordings, leads, samples); rate, leads and "
         "unit are in the address"
     )
-    npz = (
-        "A file of numpy.savez with `signal`, and `rate`, `leads` and `unit` or these in the "
-        "address"
-    )
-    files = (
-        "The files of recordings, such as a .hea and a .dat of each; of several recordings, each "
-        "result has a `name`"
-    )
+    npz = "A file of numpy.savez with `signal`; `rate`, `leads` and `unit` there or in the address"
+    files = "The files of recordings; of several recordings, each result has a `name`"
     binary = {"schema": {"type": "string", "format": "binary"}}
     return {
         "required": True,

@@ -108,7 +108,8 @@ def read_body(facts: Mapping[str, Any], body: bytes) -> Posted:
     Raises:
         ClocsError: It cannot be used at all.
     """
-    limits, kind, query = Limits(**facts["limits"]), plain_kind(facts["type"]), facts["query"]
+    limits: Limits = facts["limits"]
+    kind, query = plain_kind(facts["type"]), facts["query"]
     rate, leads, unit = query["rate"], query["leads"], query["unit"]
     named = leads.split(",")[:65] if leads else None
     if kind == _JSON:

@@ -75,13 +75,16 @@ class Server(GracefulServer):
         grace = BODY_SECONDS + 2 * SECONDS + service.limits.timeout
         super().__init__(app, _CONNECTIONS, grace=grace)
         self._service, self._on_ready = service, on_ready
-        self._announced = False
         self.problem: Exception | None = None  # why loading failed
 
     def load(self, load: Callable[[], None]) -> None:
-        """Load; the server ends if that fails."""
+        """Load, and say so once requests are answered; the server ends if that fails."""
         try:
             load()
+            while not self.started and not self.should_exit:
+                time.sleep(0.01)
+            if self._service.state == "ready":
+                self._on_ready()
         except Exception as error:
             self.problem = error
             self.should_exit = True
@@ -99,10 +102,3 @@ class Server(GracefulServer):
         self.force_exit = self.should_exit
         self.should_exit = True
         self._service.state = "stopping"
-
-    async def on_tick(self, counter: int) -> bool:
-        """Every tenth of a second."""
-        if self._service.state == "ready" and not self._announced:
-            self._announced = True
-            self._on_ready()
-        return await super().on_tick(counter)

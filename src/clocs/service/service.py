@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -29,17 +29,9 @@ from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.predict import decide_windows
 from clocs.patients.build_index import index_encoder, open_index
 from clocs.patients.embed import embed_each
-from clocs.patients.encode import (
-    CutRecording,
-    InputSpec,
-    cut_each,
-    frame_of,
-    known_leads,
-    leads_of,
-    placed,
-)
+from clocs.patients.encode import CutRecording, InputSpec, cut_each, frame_of, placed
 from clocs.patients.index import PatientIndex
-from clocs.recording import FrameSpec, Recording
+from clocs.recording import Recording
 from clocs.service.batching import Batcher
 from clocs.service.bodies import Limits, example_recording, read_body
 from clocs.training.card import weights_path
@@ -58,7 +50,6 @@ _SEED = re.compile(r"seed-\d+")
 Model: TypeAlias = Path | str | Checkpoint | Classifier
 Result: TypeAlias = dict[str, Any] | ClocsError  # of one recording
 Level = Literal["patient", "recording"]
-_T = TypeVar("_T")
 
 
 class UnknownModelError(ClocsError):
@@ -82,89 +73,62 @@ class ServedModel:
     name: str
     model: Checkpoint | Classifier
 
-    @property
-    def encoder(self) -> Checkpoint:
-        """It, or the first member of the classifier."""
-        return first_encoder(self.model)
-
-    @property
-    def spec(self) -> FrameSpec:
-        return self.encoder.card.frame
-
-    @cached_property
-    def leads(self) -> tuple[str, ...]:
-        """Those it takes, of which a recording needs one."""
-        return self.takes.leads
-
     @cached_property
     def takes(self) -> InputSpec:
-        """What it takes of recordings."""
-        return InputSpec.from_checkpoint(self.encoder)
+        """What it, or the first member of a classifier, takes of recordings."""
+        return InputSpec.from_checkpoint(first_encoder(self.model))
 
     def to_dict(self) -> dict[str, Any]:
         """What a client must know, and the card."""
         made: dict[str, Any] = {
             "name": self.name,
             "kind": "encoder",
-            "leads": self.leads,
-            "seconds": self.spec.seconds,
-            "rate": self.spec.rate,
-            "dimensions": self.encoder.encoder.embedding_dim,
+            "leads": self.takes.leads,
+            "seconds": self.takes.frame.seconds,
+            "rate": self.takes.frame.rate,
+            "dimensions": self.takes.checkpoint.encoder.embedding_dim,
             "labels": [],
         }
         if not isinstance(self.model, Classifier):
-            return made | {"card": json.loads(self.encoder.card.json())}
+            return made | {"card": json.loads(self.model.card.json())}
         card = self.model.card
         return made | {"kind": "classifier", "labels": card.labels, "card": card.to_dict()}
 
     def compute(self, task: Computation, recordings: Sequence[Recording]) -> list[Result]:
         """The embedding (of a classifier, by its first member) or the prediction of each."""
-        if task.endpoint == "prediction":
-            assert isinstance(self.model, Classifier)  # `Service.served` refuses others
-            return predict_each(self.model, self.takes, recordings)
         cut = cut_each(recordings, self.takes)
-        made = embed_each(cut, self.takes)
-        return _results(cut, made, lambda z: {"embedding": z.tolist()})
+        if task.endpoint != "prediction":
+            vectors = embed_each(cut, self.takes)
+            return _answers(
+                cut,
+                [z if isinstance(z, ClocsError) else {"embedding": z.tolist()} for z in vectors],
+            )
+        assert isinstance(self.model, Classifier)  # `Service.served` refuses others
+        labels = self.model.card.labels
+        found = decide_windows(
+            self.model, [one.windows for one in cut if isinstance(one, CutRecording)]
+        )
+        predictions: Iterator[Result] = (
+            {
+                "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
+                "predicted": found.predicted[n],
+                "abstained": found.abstained[n],
+                "quality": float(found.quality[n]),
+                "distance": None if np.isnan(found.distance[n]) else float(found.distance[n]),
+            }
+            for n in range(len(found.predicted))
+        )
+        return _answers(
+            cut, [one if isinstance(one, ClocsError) else next(predictions) for one in cut]
+        )
 
 
-def predict_each(
-    classifier: Classifier, takes: InputSpec, recordings: Sequence[Recording]
-) -> list[Result]:
-    """The prediction for each recording as `clocs.predict` makes it, or why there is none."""
-    made = cut_each(recordings, takes)
-    found = decide_windows(
-        classifier, [one.windows for one in made if not isinstance(one, ClocsError)]
-    )
-    labels = classifier.card.labels
-    predictions = iter(
-        {
-            "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
-            "predicted": found.predicted[n],
-            "abstained": found.abstained[n],
-            "quality": float(found.quality[n]),
-            "distance": None if np.isnan(found.distance[n]) else float(found.distance[n]),
-        }
-        for n in range(len(found.predicted))
-    )
-    results = [one if isinstance(one, ClocsError) else next(predictions) for one in made]
-    return _results(made, results, lambda prediction: prediction)
-
-
-def _results(
-    cut: Sequence[CutRecording | ClocsError],
-    made: Sequence[_T | ClocsError],
-    answer: Callable[[_T], dict[str, Any]],
-) -> list[Result]:
-    """The answer for each recording, with how it was read; or why there is none."""
-    found: list[Result] = []
-    for one, own in zip(cut, made, strict=True):
-        if isinstance(one, ClocsError):
-            found.append(one)
-        elif isinstance(own, ClocsError):
-            found.append(own)
-        else:
-            found.append(answer(own) | one.reading)
-    return found
+def _answers(cut: Sequence[CutRecording | ClocsError], made: Sequence[Result]) -> list[Result]:
+    """What was made of each recording, with how it was read; or why there is none."""
+    return [
+        one | own.reading if isinstance(one, dict) and isinstance(own, CutRecording) else one
+        for own, one in zip(cut, made, strict=True)
+    ]
 
 
 def open_models(given: Sequence[Model]) -> dict[str, ServedModel]:
@@ -206,10 +170,8 @@ class ServedIndex:
             "recording": open_index(folder, "recording"),
         }
         self._show_ids = show_ids
-        self.encoder = index_encoder(folder)
-        self.spec = frame_of(self.encoder, self._levels["patient"].frame)
-        # those it was made from, of which a recording needs one
-        self.leads = leads_of(self.encoder, self._levels["patient"].leads)
+        encoder, made = index_encoder(folder), self._levels["patient"]
+        self.takes = InputSpec.from_checkpoint(encoder, frame_of(encoder, made.frame), made.leads)
         known = self._levels["recording"].rows.select("digest", "dataset", "patient")
         self._owners: dict[int, list[tuple[str, str]]] = {}
         for key, dataset, patient in known.iter_rows():
@@ -217,14 +179,13 @@ class ServedIndex:
 
     def compute(self, task: Computation, recordings: Sequence[Recording]) -> list[Result]:
         """The k nearest of each recording; never the patient whose recording it is."""
-        takes = InputSpec.from_checkpoint(self.encoder, self.spec, self.leads)
-        cut = cut_each(recordings, takes)
-        vectors = embed_each(cut, takes)
+        cut = cut_each(recordings, self.takes)
+        vectors = zip(embed_each(cut, self.takes), recordings, strict=True)
         near = [
-            z if isinstance(z, ClocsError) else self._near(z, one, task)
-            for z, one in zip(vectors, recordings, strict=True)
+            z if isinstance(z, ClocsError) else {task.endpoint: self._near(z, one, task)}
+            for z, one in vectors
         ]
-        return _results(cut, near, lambda found: {task.endpoint: found})
+        return _answers(cut, near)
 
     def _near(
         self, vector: NDArray[np.float32], recording: Recording, task: Computation
@@ -330,8 +291,8 @@ class Service:
             self.index = ServedIndex(Path(index), show_ids=self.show_ids)
             tasks.append(Computation("neighbors"))
         for task in tasks:
-            served = self.served(task)
-            self.compute(task, [example_recording(served.leads, served.spec.seconds)])
+            takes = self.served(task).takes
+            self.compute(task, [example_recording(takes.leads, takes.frame.seconds)])
         self.batcher.start()
         if self.state == "loading":  # not told to end meanwhile
             self.state = "ready"
@@ -374,14 +335,15 @@ class Service:
         self, task: Computation, recordings: Sequence[Recording | ClocsError]
     ) -> list[Result]:
         """The result of each recording, or why there is none."""
-        served = self.served(task)
-        leads, known = served.leads, known_leads(served.encoder)
+        takes = self.served(task).takes
         checked = [
-            one if isinstance(one, ClocsError) else _with_a_lead(placed(one, known, leads), leads)
+            _expect_lead(placed(one, takes.known, takes.leads), takes.leads)
+            if isinstance(one, Recording)
+            else one
             for one in recordings
         ]
         sound = [one for one in checked if isinstance(one, Recording)]
-        size = sum(one.seconds * sum(lead in leads for lead in one.leads) for one in sound)
+        size = sum(one.seconds * sum(lead in takes.leads for lead in one.leads) for one in sound)
         made: list[Result] = []
         if sound:
             made = await self.batcher.run(task, sound, size, self.limits.timeout)
@@ -393,7 +355,7 @@ class Service:
         return self.served(task).compute(task, recordings)
 
 
-def _with_a_lead(recording: Recording, leads: Sequence[str]) -> Recording | ClocsError:
+def _expect_lead(recording: Recording, leads: Sequence[str]) -> Recording | ClocsError:
     if any(lead in leads for lead in recording.leads):
         return recording
     return SettingError(

@@ -33,8 +33,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 BODY_LIMIT = 32 << 20  # bytes of an upload
 BODY_SECONDS = 30.0  # allowed for an upload to arrive
 FREE = 1 << 20  # bytes of each body that count against no limit but its own
-BODIES, BODIES_EACH = 4, 2  # times the limit of one: bytes held of all clients, and of each
-STALLED = 1.0  # seconds without a byte, after which a body gives way to another
+BODIES = 4  # times the limit of one: bytes held of all of them
 
 CSP = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
@@ -94,7 +93,7 @@ class Shield:
             raise ValueError("a server for any host needs a token")
         self.app, self.hosts, self.token = app, hosts, token
         self.body_limit, self.body_seconds = body_limit, body_seconds
-        self._bodies: dict[_Body, int] = {}  # large ones that are held, and their bytes
+        self.held = 0  # bytes of bodies on their way, beyond those that are free
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -115,12 +114,12 @@ class Shield:
                 message["headers"] = [*message["headers"], *_encoded(more)]
             await send(message)
 
-        body = _Body(self, (scope.get("client") or ("",))[0], receive)
+        body = _Body(self, receive)
         try:
             self.check(scope, headers)
             if self.token is not None and (redirect := self._redirect(scope, headers)):
                 raise RefusedError(303, "", redirect)
-            self.make_room(body.client, int(headers.get("content-length", "0")) - FREE)
+            body.expect_room(int(headers.get("content-length", "0")))
             await self.app(scope, body.receive, send_safely)
         except RefusedError as error:
             await _respond(send_safely, error.status, str(error), error.headers)
@@ -129,7 +128,7 @@ class Shield:
                 await _respond(send_safely, 500, "internal error", {})
             logging.getLogger("clocs.web").exception("a request failed")
         finally:
-            self._bodies.pop(body, None)
+            self.held -= body.held
 
     def check(self, scope: Scope, headers: dict[str, str]) -> None:
         """Refuse what is for another host, from another site, without the token or too large."""
@@ -147,9 +146,8 @@ class Shield:
         is_open = self.token is None or scope["path"] in self.open_paths
         if not is_open and not self._is_authorized(scope, headers):
             raise RefusedError(401, self.no_token)
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.body_limit:
-            raise RefusedError(413, self._too_large())
+        if not headers.get("content-length", "0").isdecimal():
+            raise RefusedError(413, "the length of the request is no number")
 
     def _is_authorized(self, scope: Scope, headers: dict[str, str]) -> bool:
         presented = [headers.get("authorization", "").removeprefix("Bearer ")]
@@ -174,76 +172,48 @@ class Shield:
         cookie = f"{_cookie(headers)}={self.token}; HttpOnly; SameSite=Lax; Path=/"
         return {"location": f"/?{rest}" if rest else "/", "set-cookie": cookie}
 
-    def hold(self, body: _Body) -> None:
-        """Count what was received of a body until its request is answered."""
-        if body.received > self.body_limit:
-            raise RefusedError(413, self._too_large())
-        if (size := body.received - FREE) > 0:
-            self.make_room(body.client, size - self._bodies.get(body, 0))
-            self._bodies[body] = size
-
-    def make_room(self, client: str, more: int) -> None:
-        """Refuse a large body while too many are held, of this client or of all.
-
-        Those that have stopped arriving give way.
-        """
-        for most, whose in ((BODIES_EACH, {client}), (BODIES, None)):
-            while more > 0:
-                held = [one for one in self._bodies if whose is None or one.client in whose]
-                if sum(self._bodies[one] for one in held) + more <= most * self.body_limit:
-                    break
-                stalled = next((one for one in held if one.has_stalled), None)
-                if stalled is None:
-                    raise RefusedError(
-                        503,
-                        "too many large requests at once; try again in a moment",
-                        {"retry-after": "1", "connection": "close"},
-                    )
-                stalled.give_way()
-                del self._bodies[stalled]
-
-    def _too_large(self) -> str:
-        return f"the request is larger than {self.body_limit >> 20} MiB; {self.too_large}"
-
 
 class _Body:
-    """The body of a request on its way to the application."""
+    """The body of a request on its way to the application, counted until the request is answered.
 
-    def __init__(self, shield: Shield, client: str, receive: Receive) -> None:
-        self.client, self.received = client, 0
-        self._shield, self._receive = shield, receive
-        self._complete, self._since, self._deadline = False, 0.0, 0.0
-        self._timeout: asyncio.Timeout | None = None  # while the next part is awaited
+    A large one is refused while too many bytes of others are held.
+    """
 
-    @property
-    def has_stalled(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        return self._timeout is not None and now - self._since > STALLED
+    def __init__(self, shield: Shield, receive: Receive) -> None:
+        self.held = 0  # bytes that count
+        self._shield, self._receive, self._received = shield, receive, 0
+        self._complete, self._deadline = False, 0.0
 
-    def give_way(self) -> None:
-        if self._timeout is not None:
-            self._timeout.reschedule(0.0)
+    def expect_room(self, size: int) -> None:
+        """Refuse a body of this many bytes if it is too large, or if others are."""
+        shield, counted = self._shield, max(0, size - FREE)
+        if size > shield.body_limit:
+            limit = f"the request is larger than {shield.body_limit >> 20} MiB"
+            raise RefusedError(413, f"{limit}; {shield.too_large}")
+        if counted and shield.held - self.held + counted > BODIES * shield.body_limit:
+            raise RefusedError(
+                503,
+                "too many large requests at once; try again in a moment",
+                {"retry-after": "1", "connection": "close"},
+            )
 
     async def receive(self) -> Message:
         """The next part; once complete, any further one waits for a disconnect."""
         if self._complete:
             return await self._receive()
-        self._since = asyncio.get_running_loop().time()
-        self._deadline = self._deadline or self._since + self._shield.body_seconds
+        now, seconds = asyncio.get_running_loop().time(), self._shield.body_seconds
+        self._deadline = self._deadline or now + seconds
         try:
-            async with asyncio.timeout_at(self._deadline) as self._timeout:
+            async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
-            raise RefusedError(
-                408,
-                "the request took too long to arrive; send it at once, within "
-                f"{self._shield.body_seconds:g} s",
-            ) from None
-        finally:
-            self._timeout = None
+            words = f"the request took too long to arrive; send it at once, within {seconds:g} s"
+            raise RefusedError(408, words) from None
         self._complete = not message.get("more_body", False)
-        self.received += len(message.get("body", b""))
-        self._shield.hold(self)
+        self._received += len(message.get("body", b""))
+        self.expect_room(self._received)
+        before, self.held = self.held, max(0, self._received - FREE)
+        self._shield.held += self.held - before
         return message
 
 
@@ -270,15 +240,9 @@ async def _respond(send: Send, status: int, message: str, headers: Mapping[str, 
     await send({"type": "http.response.body", "body": body})
 
 
-class AskedUnit(BaseModel):
-    name: str  # of the recording
-    span: float  # of its leads, in the numbers of the file
-    mv: float | None  # the same as it was read; None where it was not
-
-
 class Problem(BaseModel):
     message: str  # one sentence, in the response to every error
-    unit_question: AskedUnit | None = None  # of an upload whose unit has to be given
+    unit_question: dict[str, Any] | None = None  # see `clocs.web.uploads.UnitQuestionError`
     rate_question: bool | None = None  # whether the sampling rate of an upload has to be given
 
 
@@ -294,15 +258,16 @@ def add_problems(app: FastAPI, *, not_found: Kinds = (), conflict: Kinds = ()) -
     async def problem(request: Request, error: Exception) -> JSONResponse:
         status, message, headers = 500, "internal error; see the terminal for details", None
         asked: dict[str, Any] = {}
-        if isinstance(error, UnitQuestionError):
-            asked["unit_question"] = error.facts
-        if isinstance(error, UnknownRateError):
-            asked["rate_question"] = True
         if isinstance(error, ClocsError):
-            status = (
-                404 if isinstance(error, not_found) else 409 if isinstance(error, conflict) else 422
-            )
-            message = str(error)
+            status, message = 422, str(error)
+            if isinstance(error, UnitQuestionError):
+                asked["unit_question"] = error.facts
+            elif isinstance(error, UnknownRateError):
+                asked["rate_question"] = True
+            elif isinstance(error, not_found):
+                status = 404
+            elif isinstance(error, conflict):
+                status = 409
         elif isinstance(error, HTTPException):
             status, message, headers = error.status_code, str(error.detail), error.headers
         elif isinstance(error, RequestValidationError):

@@ -38,6 +38,7 @@ PLAUSIBLE_MV = (0.03, 50.0)
 _MAX_NOTICE = 300  # characters
 
 Reading = Callable[[str | None], Recording]  # of a recording, in the unit that is given
+_BAD_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, EOFError)
 _FILES = ("files", "file")  # either name will do
 _FIELDS = ("rate", "unit", "gain", "confirmed")
 _LISTED = {"type": "array", "items": {"type": "string", "format": "binary"}}
@@ -110,31 +111,35 @@ class Posted:
 
 
 def read_upload(
-    files: Mapping[str, bytes], rate: float | None = None, unit: GivenUnit | None = None
-) -> Recording:
-    """The one recording in these files, or a ClocsError with a sentence for the visitor.
+    files: Mapping[str, bytes],
+    rate: float | None = None,
+    unit: GivenUnit | None = None,
+    *,
+    most: int = 1,
+) -> Posted:
+    """The recordings in these files, or a ClocsError with a sentence for the visitor.
 
     Args:
-        files: By name: those of one recording, in any format that clocs knows, or a zip of them.
-        rate: Sampling rate in Hz of a file that does not give it.
-        unit: What the visitor says about the unit of its numbers.
+        files: By name: those of recordings, in any format that clocs knows, or zips of them.
+        rate: Sampling rate in Hz of files that do not give it.
+        unit: What the visitor says about the unit of their numbers.
+        most: Recordings, beyond which they are refused.
 
     Raises:
-        UnitQuestionError: Its amplitudes are those of no ECG, and the visitor was not asked yet.
-        UnknownRateError: Its rate is missing.
+        UnitQuestionError: Amplitudes are those of no ECG, and the visitor was not asked yet.
+        UnknownRateError: A rate is missing.
     """
-    ((_, read),) = _recordings(_unpacked(files), options_of(rate=rate))
-    return _checked(in_given_unit(read, unit or GivenUnit()))
-
-
-def read_posted(body: bytes, kind: str, *, most: int = 1) -> Posted:
-    """The recordings in a form of at most `most` of them; `kind` is its content type."""
-    files, rate, unit = read_form(body, kind, most_files=max(MAX_FILES, 2 * most))
     found = _recordings(_unpacked(files), options_of(rate=rate), most=most)
+    unit = unit or GivenUnit()
     if len(found) == 1:
         return Posted([_checked(in_given_unit(found[0][1], unit))])
     made = [_read_or_why(read, unit) for _, read in found]
     return Posted(made, several=True, names=[name for name, _ in found])
+
+
+def read_posted(body: bytes, kind: str, *, most: int = 1) -> Posted:
+    """The recordings in a form of at most `most` of them; `kind` is its content type."""
+    return read_upload(*read_form(body, kind, most_files=max(MAX_FILES, 2 * most)), most=most)
 
 
 def read_one(facts: Mapping[str, Any], body: bytes) -> Posted:
@@ -209,31 +214,30 @@ def _unpacked(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _members(name: str, data: bytes) -> dict[str, bytes]:
-    file, members = _last(name), {}
+    file = _last(name)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            listed = archive.infolist()
-            infos = [i for i in listed if not i.is_dir() and "__MACOSX" not in i.filename]
-            infos = [i for i in infos if not _last(i.filename).startswith(".")]
-            if len(listed) > 10 * MAX_FILES or len(infos) > MAX_FILES:
+            listed = [one for one in archive.infolist() if not _is_junk(one.filename)]
+            named = {_last(one.filename): one for one in listed}
+            if len(listed) > MAX_FILES:
                 raise SourceError(f"{file} contains too many files; zip one recording")
-            if sum(info.file_size for info in infos) > MAX_BYTES:
+            if len(named) < len(listed):
+                raise SourceError(f"{file} has two files of the same name; zip one recording")
+            if sum(one.file_size for one in listed) > MAX_BYTES:
                 raise SourceError(
                     f"{file} exceeds {MAX_BYTES >> 20} MiB uncompressed; zip one recording"
                 )
-            for info in infos:
-                if info.flag_bits & 1:
-                    raise SourceError(f"{file} is encrypted; zip it without a password")
-                with archive.open(info) as member:
-                    content = member.read(info.file_size + 1)  # no more than its stated size
-                if len(content) != info.file_size or _last(info.filename) in members:
-                    raise SourceError(f"{file} is damaged, or has two files of the same name")
-                members[_last(info.filename)] = content
-    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OSError) as error:
-        raise SourceError(f"{file} is not a readable zip file ({error})") from None
-    except (NotImplementedError, RuntimeError, LookupError) as error:
-        raise SourceError(f"{file} uses an unsupported kind of compression ({error})") from None
-    return members
+            # no more than a member's stated size, which its checksum then refuses if that is wrong
+            return {last: archive.open(one).read(one.file_size) for last, one in named.items()}
+    except (*_BAD_ZIP, ValueError, OSError, RuntimeError, LookupError) as error:
+        raise SourceError(
+            f"{file} cannot be unpacked ({error}); zip one recording, without a password"
+        ) from None
+
+
+def _is_junk(name: str) -> bool:
+    """Folders, and what systems add to them."""
+    return name.endswith("/") or "__MACOSX" in name or _last(name).startswith(".")
 
 
 def _last(name: str) -> str:

@@ -53,7 +53,7 @@ export const cohort = (name, options) => json(`/api/cohorts/${encodeURIComponent
 export const saveCohort = async (name, codes, replace) => (await post("/api/cohorts", { name, codes, replace })).json();
 export const comparison = async ([first, second], options) => (await post("/api/groups/comparison", { first, second }, options)).json();
 export const groupBeats = async (codes, options) => (await post("/api/groups/beats", { codes }, options)).json();
-export const groupFile = async (kind, codes) => (await post(`/api/groups/${kind}`, { codes })).blob();
+export const groupTable = async (codes) => (await post("/api/groups/table", { codes })).blob();
 
 const placeOf = (source) => (source.upload ? `/api/uploads/${source.upload}` : `/api/patients/${source.patient}/recordings/${source.number}`);
 
@@ -86,20 +86,18 @@ export const runs = () => json("/api/runs");
 export const runLog = (name, start, version) => json(`/api/runs/log?${new URLSearchParams({ name, start, version })}`);
 export const quality = () => json("/api/quality");
 
-// A recording with its gaps, flat and clipped parts; no value within a gap.
-export async function qualitySignal(code) {
-  const { facts, arrays } = await binary(`/api/quality/${code}`);
-  const samples = arrays.digital.shape[1], traces = new Map();
-  facts.leads.forEach((lead, i) => traces.set(lead, Float32Array.from(arrays.digital.subarray(i * samples, (i + 1) * samples), (v) => (v - facts.baseline[i]) / facts.gain[i])));
-  for (const { lead, kind, start, stop } of facts.parts) if (kind === "gap") traces.get(lead).fill(NaN, Math.round(start * facts.rate), Math.round(stop * facts.rate));
-  return { ...facts, samples, traces };
-}
+// A recording with its gaps, flat and clipped parts.
+export const qualitySignal = (code) => traced(`/api/quality/${code}`);
 
 // A signal: one trace per lead, in mV, or in adu if the gain is unknown.
-export async function signal(source, { lead, seconds = 60, abort } = {}) {
+export function signal(source, { lead, seconds = 60, abort } = {}) {
   const query = new URLSearchParams({ seconds });
   if (lead) query.set("lead", lead);
-  const { facts, arrays } = await binary(`${placeOf(source)}/signal?${query}`, { signal: abort });
+  return traced(`${placeOf(source)}/signal?${query}`, { signal: abort });
+}
+
+async function traced(path, options) {
+  const { facts, arrays } = await binary(path, options);
   const [count, samples] = arrays.digital.shape;
   const traces = new Map();
   for (let i = 0; i < count; i++) {

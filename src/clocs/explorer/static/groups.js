@@ -110,8 +110,7 @@ export class Groups {
     return make("div", { class: "tools group-tools" },
       button("Browse ECGs", "browse-group", () => this.browse(0), "Go through the ECGs one by one (j: next, k: previous)"),
       button(current.cohort ? "Save a copy" : "Save as cohort", "save-group", () => this.save()), compare, make("span", { class: "spring" }),
-      button("CSV", "group-csv", () => this.#download("table"), "Save the list of patients as a table"),
-      app.session.show_ids && button("IDs", "group-ids", () => this.#download("ids"), "Save the IDs for clocs commands (--cohort)"));
+      button("CSV", "group-csv", () => this.#download(), `Save the list of patients as a table${app.session.show_ids ? ", which clocs commands take (--cohort)" : ""}`));
   }
 
   #table(name) {
@@ -224,9 +223,9 @@ export class Groups {
     }
   }
 
-  async #download(kind) {
+  async #download() {
     try {
-      save(`${this.current.cohort ?? "group"}${kind === "ids" ? "-ids" : ""}.csv`, await api.groupFile(kind, this.codes()));
+      save(`${this.current.cohort ?? "group"}.csv`, await api.groupTable(this.codes()));
     } catch (error) {
       toast(sentence(error.message));
     }
