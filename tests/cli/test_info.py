@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from clocs.cli.store_tables import store_tables
+from clocs.cli.tables import store_tables
 from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS, assign
 from clocs.models.describe import store_facts
@@ -143,7 +144,7 @@ def test_tables_show_the_counts_and_the_reasons_of_the_quarantine(tmp_path: Path
         return page.getvalue()
 
     text = shown(verbose=False)
-    assert "120 of 75 patients" in text
+    assert re.search(r"recordings +│ 120 .*patients +│ 75 ", text, re.DOTALL)
     assert "cmsmlc" in text
     assert all(reason in text for reason in info["quarantine"])
     ids = [one["id"] for one in info["quarantine_list"]]

@@ -49,7 +49,6 @@ def test_what_arrives_while_a_batch_is_computed_is_computed_together() -> None:
     batcher = Doubler(gate.compute, queue=100, together=4)
 
     async def work() -> list[list[int]]:
-        batcher.start()
         first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
         given = [("a", [2]), ("b", [3]), ("a", [4, 5]), ("a", [6]), ("a", [7, 8])]
@@ -69,7 +68,6 @@ def test_a_full_queue_refuses_with_429_and_recovers() -> None:
     batcher = Doubler(gate.compute, queue=3, together=4)
 
     async def work() -> None:
-        batcher.start()
         large = asyncio.create_task(batcher.run("a", [1] * 50, 50, 600))  # an empty queue takes all
         await entered(gate)
         with pytest.raises(RefusedError) as refused:
@@ -97,7 +95,6 @@ def test_two_threads_compute_side_by_side_and_know_when_they_are_not_alone() -> 
     )
 
     async def work() -> list[list[int]]:
-        batcher.start()
         assert await batcher.run("first", [0], 1, 600) == [0]
         asked = [asyncio.create_task(batcher.run(task, [1], 1, 600)) for task in ("a", "b")]
         return list(await asyncio.gather(*asked))
@@ -112,7 +109,6 @@ def test_an_error_fails_its_own_request_alone() -> None:
     batcher = Doubler(gate.compute, queue=100, together=100)
 
     async def work() -> list[Any]:
-        batcher.start()
         first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
         rest = [asyncio.create_task(batcher.run("a", [n], 1, 600)) for n in (2, 13, 3)]
@@ -131,7 +127,6 @@ def test_a_request_that_waits_too_long_gets_503_and_is_not_computed() -> None:
     batcher = Doubler(gate.compute, queue=100, together=1)
 
     async def work() -> None:
-        batcher.start()
         first = asyncio.create_task(batcher.run("a", [1], 1, 600))
         await entered(gate)
         with pytest.raises(RefusedError) as refused:
@@ -144,22 +139,3 @@ def test_a_request_that_waits_too_long_gets_503_and_is_not_computed() -> None:
     run(work())
     batcher.close()
     assert gate.batches == [("a", [1]), ("a", [3])]
-
-
-def test_what_waits_is_computed_before_the_end() -> None:
-    gate = Gate()
-    batcher = Doubler(gate.compute, queue=100, together=100)
-
-    async def work() -> list[list[int]]:
-        batcher.start()
-        first = asyncio.create_task(batcher.run("a", [1], 1, 600))
-        await entered(gate)
-        second = asyncio.create_task(batcher.run("a", [2], 1, 600))
-        await asyncio.sleep(0)
-        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
-        gate.open.set()
-        made = await asyncio.gather(first, second)
-        await closing
-        return list(made)
-
-    assert run(work()) == [[2], [4]]

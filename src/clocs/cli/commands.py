@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import clocs
-from clocs.cli import store_tables, tables
-from clocs.cli.console import Answer, Call, bar, err, out, say_now, training
+from clocs.cli import tables
+from clocs.cli.console import Answer, Call, bar, err, out, training
 from clocs.cli.messages import in_options, print_json, print_problems, silent
-from clocs.cli.patient_commands import demo, embed, explore, index, similar
+from clocs.cli.patient_commands import demo, embed, explore, index, serve, similar
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     from clocs.datasets.download import Publication
 
-ELSEWHERE = (demo, embed, explore, index, similar)
 _LISTED = ("title", "page", "version", "license", "size", "citation", "next")
+ELSEWHERE = (demo, embed, explore, index, serve, similar)
 UNFINISHED = 3  # exit code: no error, but not everything is done
 SHOWN = 40  # rows of predictions in the terminal
 
@@ -126,7 +126,7 @@ def prepare(call: Call, *, out: str = "store", dry_run: bool = False) -> Answer:
 
     facts, where = store_facts(made), parse_path_or_url(out)
     words = f"\nThe store is {where}. Next: clocs pretrain {where} --method cmsc --out runs/cmsc"
-    return Answer(facts, [store_tables.store_tables(facts), words])
+    return Answer(facts, [tables.store_tables(facts), words])
 
 
 def _preview(call: Call, out: str) -> Answer:
@@ -145,7 +145,7 @@ def _preview(call: Call, out: str) -> Answer:
     facts["notices"] = [in_options(notice, call.command) for notice in facts["notices"]]
     for one in facts["problems"]:
         one["examples"] = [in_options(example, call.command) for example in one["examples"]]
-    return Answer(facts, [store_tables.preview_tables(facts), f"Next: {facts['command']}"])
+    return Answer(facts, [tables.preview_tables(facts), f"Next: {facts['command']}"])
 
 
 def info(call: Call, *, verbose: bool = False) -> Answer:
@@ -160,7 +160,7 @@ def info(call: Call, *, verbose: bool = False) -> Answer:
     if call.given.get("verify"):
         note = ["Verified: everything is as it was written."]
     if kind == "store":
-        return Answer(facts, [store_tables.store_tables(facts, verbose=verbose), *note])
+        return Answer(facts, [tables.store_tables(facts, verbose=verbose), *note])
     if kind == "index":
         return Answer(
             facts, [tables.words_table(f"Index {facts['index']}", facts, tables.INDEX), *note]
@@ -502,23 +502,3 @@ def export(
             f"module in torch, {found.to_package:.1e} to this package's own output"
         )
     return Answer(facts, shown)
-
-
-def serve(call: Call, *, token: str = "new") -> None:
-    """Print the address and the token.
-
-    Args:
-        token: Secret that clients must send; 'new' generates one, 'none' lets in every user of
-            this machine.
-    """
-
-    def ready(url: str, own: str | None) -> None:
-        if call.as_json:
-            say_now({"url": url, "token": own})
-            return
-        out.print(f"The service is ready at {url}  (press Ctrl-C to stop)")
-        if own is not None:
-            out.print(f"Send the header  Authorization: Bearer {own}")
-
-    call(token=None if token == "none" else token, on_ready=ready)
-    err.print("The service has stopped.")

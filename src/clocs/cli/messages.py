@@ -15,11 +15,11 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
-from clocs.errors import STEERING, ClocsError, ClocsWarning, printable
+from clocs.errors import ClocsError, ClocsWarning, printable
 
 INTERRUPTED = 130
 _CONTINUES = ("prepare", "download", "reproduce", "demo", "explore")
@@ -174,14 +174,6 @@ def accept_all_characters() -> None:
             stream.reconfigure(errors="clocs-plain")
 
 
-def print_json(value: Any, stream: TextIO | None = None) -> None:
-    """JSON alone to standard output, with escapes where the encoding needs them."""
-    stream = stream or sys.stdout
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    if not text.replace("\n", "").isprintable():
-        text = STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    try:
-        text.encode(stream.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(value, indent=2, allow_nan=False)
-    stream.write(text + "\n")
+def print_json(value: Any) -> None:
+    """JSON alone to standard output, in ASCII, which steers no terminal."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -1,4 +1,4 @@
-"""What the commands about patients, and the demo, do with what was typed; see `commands`."""
+"""What the commands about patients, the servers and the demo do with what was typed."""
 
 from __future__ import annotations
 
@@ -162,3 +162,23 @@ def _leads_and_zeros(made: Any, call: Call) -> list[str]:
         name = f"{dataset}:{patient}" + (f", recording {recording}" if recording else "")
         lines.append(f"  {name} has zero vectors only and is left out.")
     return lines
+
+
+def serve(call: Call, *, token: str = "new") -> None:
+    """Print the address and the token.
+
+    Args:
+        token: Secret that clients must send; 'new' generates one, 'none' lets in every user of
+            this machine.
+    """
+
+    def ready(url: str, own: str | None) -> None:
+        if call.as_json:
+            say_now({"url": url, "token": own})
+            return
+        console.print(f"The service is ready at {url}  (press Ctrl-C to stop)")
+        if own is not None:
+            console.print(f"Send the header  Authorization: Bearer {own}")
+
+    call(token=None if token == "none" else token, on_ready=ready)
+    err.print("The service has stopped.")

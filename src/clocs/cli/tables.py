@@ -1,4 +1,4 @@
-"""Tables in the terminal: scores, models, predictions and patients; those of stores lie apart."""
+"""Tables in the terminal: stores, models, scores, predictions and patients."""
 
 from __future__ import annotations
 
@@ -57,6 +57,27 @@ def said(value: Any, *, inside: bool = True) -> str:
             return "none" if value is None else str(value)
 
 
+PARTS = ("train", "validation", "test")
+_MAX_NAMED, _MAX_ROWS = 4, 20
+_NOTES = {
+    "recordings_without_leads": "recordings have none of these leads and no frame",
+    "recordings_lacking_leads": "recordings lack some of these leads and give frames of the others",
+    "recordings_with_gaps": "recordings have gaps, which cost the frames they touch",
+    "views_without_signal": "frames × leads are in gaps or flat and are skipped",
+    "frames_without_signal": "frames have no signal in any of these leads and are left out",
+    "recordings_without_label": "recordings have no label: they are for pre-training",
+    "copies": "duplicate recordings: the same samples under several names",
+}
+STORE = (
+    *("dataset", "settings", "recordings", "patients", "hours", "rate", "lengths", "leads"),
+    *("all_leads", "frames × leads", "frame", "unit", "filters", "bytes", "shards"),
+    *("content_hash", "version", "vectors"),
+)
+_UNDERSTOOD = (
+    *("files", "recordings", "sampled", "patients", "recordings_per_patient", "leads", "rates"),
+    *("seconds", "units", "labels", "unlabeled", "folds", "frame", "rows_without_recording"),
+)
+_ALL = "`clocs info --verbose` lists all"
 CARD = (
     *("method", "seed", "dataset", "leads", "frame", "frame_trained", "encoder", "weights"),
     *("normalization", "training", "metrics", "split_seed", "trained_on", "recording_hashes"),
@@ -104,6 +125,130 @@ def _number(value: float | None) -> str:
 
 def _range(pair: Sequence[float], between: str = " … ") -> str:
     return f"{pair[0]:.3f}{between}{pair[1]:.3f}"
+
+
+# Stores
+
+
+def store_tables(info: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
+    """The tables of `clocs info`, from what `store_info` returns.
+
+    Of the quarantine its reasons are shown; every recording in it only if `verbose`.
+    """
+    ending = [*_remarks(info, verbose), *_quarantine(info, verbose)]
+    kept = info | {"frames × leads": info["frames"], "shards": info["shards"] or None}
+    kept["vectors"] = info["vectors"] if info["vectors"]["bytes"] else None
+    facts = words_table("", kept, STORE)
+    return Group(facts, Text(), _parts(info), Text(), _labels(info), *ending)
+
+
+def _grid(title: str, heads: Sequence[str], rows: Iterable[Any], left: Sequence[str]) -> Table:
+    return grid(title, heads, rows, left=left, title_justify="left")
+
+
+def _parts(info: Mapping[str, Any]) -> Table:
+    by = f"split seed {info['split_seed']}"
+    if info["folds"]:
+        validation = ", ".join(info["folds"]["validation"]) or "by hash"
+        by = f"folds: test {', '.join(info['folds']['test'])}, validation {validation}"
+    rows = []
+    for row in ("patients", "recordings", "frames"):
+        counts = [info["splits"][name][row] for name in PARTS]
+        rows.append((row, *(f"{count:,}" for count in (*counts, sum(counts)))))
+    title = f"Parts ({by}) and instances"
+    table = _grid(title, ("", *PARTS, "total"), rows, left=("",))
+    table.add_section()
+    for method, per_part in info["instances"].items():
+        table.add_row(method, *(f"{per_part[name]:,}" for name in (*PARTS, "total")))
+    return table
+
+
+def _labels(info: Mapping[str, Any]) -> Table:
+    rows = [
+        (name, f"{count:,}", f"{info['label_frames'][name]:,}")
+        for name, count in info["labels"].items()
+    ]
+    rows += [
+        (f"{name} (left out)", "", f"{count * len(info['leads']):,}")
+        for name, count in info["left_out_frames"].items()
+    ]
+    return _grid("Labels", ("", "recordings", "frames × leads"), rows, left=("",))
+
+
+def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
+    shown: list[RenderableType] = [Text(f"\n{words}") for words in _notes(info)]
+    sets = info["lead_sets"]
+    if len(sets) > 1:
+        rows = [(", ".join(one["leads"]), f"{one['recordings']:,}") for one in sets[:_MAX_ROWS]]
+        others = sum(one["recordings"] for one in sets[_MAX_ROWS:])
+        rows += [("other sets", f"{others:,}")] if others else []
+        shown += [Text(), _grid("Leads of recordings", ("leads", "recordings"), rows, ("leads",))]
+    if count := info["rows_without_recording"]:
+        most = count if verbose else _MAX_NAMED
+        names = ", ".join(info["rows_without_recording_list"][:most])
+        more = f" … and {count - most:,} more ({_ALL})" if count > most else ""
+        shown.append(Text(f"\n{count:,} rows of the label table have no recording: {names}{more}"))
+    return shown
+
+
+def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
+    """Reasons with counts and an example of each, or every recording with its reason."""
+    if not info["quarantined"]:
+        return []
+    title = f"Quarantined: {info['quarantined']:,}"
+    if verbose:
+        heads: tuple[str, ...] = ("reason", "recording", "detail")
+        rows = [
+            [Text(one[k]) for k in ("reason", "id", "detail")] for one in info["quarantine_list"]
+        ]
+        return [Text(), _grid(title, heads, rows, heads)]
+    from clocs.datasets.base import Quarantined, faults_by_kind
+
+    kinds = faults_by_kind(Quarantined(**one) for one in info["quarantine_list"])
+    rows = [
+        [Text(one.reason), Text(f"{count:,}"), Text(one.id), Text(one.detail)]
+        for one, count in kinds[:_MAX_ROWS]
+    ]
+    if others := sum(count for _, count in kinds[_MAX_ROWS:]):
+        rows.append([Text("others"), Text(f"{others:,}"), Text(), Text()])
+    heads = ("reason", "recordings", "such as", "detail")
+    table = _grid(title, heads, rows, left=("reason", "such as", "detail"))
+    return [Text(), table, Text(f"Which recordings: {_ALL}.")]
+
+
+def _notes(info: Mapping[str, Any]) -> list[str]:
+    """Sentences about recordings that differ from the others."""
+    shown = dict(info)
+    if info["recordings_without_label"] == info["recordings"]:
+        del shown["recordings_without_label"]
+    return [f"{shown[name]:,} {words}." for name, words in _NOTES.items() if shown.get(name)]
+
+
+def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
+    """The tables of `clocs prepare --dry-run`, from what `clocs.preview` returns."""
+    shown: list[RenderableType] = [words_table("", facts, _UNDERSTOOD), _examples(facts)]
+    if facts["problems"]:
+        heads = ("reason", "recordings", "for example")
+        rows = [
+            (one["reason"], f"{one['count']:,}", Text("\n".join(one["examples"])))
+            for one in facts["problems"]
+        ]
+        shown += [Text(), _grid("Problems", heads, rows, heads)]
+    shown += [Text(f"Note: {notice}.") for notice in facts["notices"]]
+    return Group(*shown, Text())
+
+
+def _examples(facts: Mapping[str, Any]) -> Table:
+    heads = ("recording", "patient", "leads", "Hz", "s", "labels", "age", "sex", "taken")
+    rows = []
+    for one in facts["examples"]:
+        leads = ", ".join(one["leads"][:4]) + (" …" if len(one["leads"]) > 4 else "")
+        values = (
+            *(one["id"], one["patient"], leads, f"{one['rate']:g}", f"{one['seconds']:.4g}"),
+            *(", ".join(one["labels"]), one["age"], one["sex"], one["taken"]),
+        )
+        rows.append([Text("" if value is None else str(value)) for value in values])
+    return _grid("Examples", heads, rows, heads)
 
 
 # Models
@@ -181,45 +326,42 @@ def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
 def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Table:
     """One evaluation; `others` are the untrained encoders beside it."""
     per_row = result.per == "row"
-    auc = plus_minus(result.auc_mean, result.auc_std)
-    rows: list[tuple[str, str | Text]] = [(f"AUC per {_scored(result)}", Text(auc, "bold"))]
-    if result.ci95 is not None:
-        rows.append(("  95 % interval (seeds, patients)", _range(result.ci95)))
-    rows += [(f"  {other.method} (untrained)", f"{other.auc_mean:.3f}") for other in others]
-    if result.beats_random is not None:
-        rows.append(("  against untrained", _verdict(result)))
-    rows += [("AUC per recording", f"{result.auc_recording_mean:.3f}")] if per_row else []
-    rows += [
-        ("AUC of logits", f"{result.auc_logits_mean:.3f}"),
-        ("average precision", f"{result.ap_mean:.3f}"),
-        ("F1, thresholds from validation", f"{result.f1_mean:.3f}"),
-        ("accuracy", f"{result.accuracy_mean:.3f}"),
-    ]
-    for label, value in result.auc_per_class.items():
-        undefined = label in result.undefined_classes
-        words = "undefined: missing from the test part" if undefined else f"AUC {value:.3f}"
-        rows.append((f"  {label}", words))
-    for name, group in (result.by_sex | result.by_age).items():
-        rows.append((f"  {name}", _group(group)))
-    seeds = zip(result.seeds, result.auc, strict=True)
-    rows.append(("seeds", ", ".join(f"{seed}: {auc:.3f}" for seed, auc in seeds)))
-    rows.append(("leads", _leads(result)))
     counted = "frames × leads" if per_row else "recordings"
-    rows.append((f"labeled {counted}", ", ".join(f"{n:,}" for n in result.labeled)))
+    of_class = {
+        label: "undefined: missing from the test part" if math.isnan(value) else f"AUC {value:.3f}"
+        for label, value in result.auc_per_class.items()
+    }
+    groups = {name: _group(one) for name, one in (result.by_sex | result.by_age).items()}
+    conditions = {one["condition"]: f"AUC {one['auc_mean']:.3f}" for one in result.conditions}
+    folds = {
+        f"fold {one['fold']}": f"AUC {one['auc_mean']:.3f}, {one['patients']:,} patients"
+        for one in result.folds or ()
+    }
     noise = "" if result.noise is None else f", with noise ({result.noise})"
     frames = f"{result.test_frames:,} {'frames × leads' if per_row else 'frames'}"
-    rows.append(("test", f"{frames} of {result.test_patients:,} patients{noise}"))
-    rows += [(f"  {c['condition']}", f"AUC {c['auc_mean']:.3f}") for c in result.conditions]
-    for fold in result.folds or ():
-        words = f"AUC {fold['auc_mean']:.3f}, {fold['patients']:,} patients"
-        rows.append((f"  fold {fold['fold']}", words))
-    if count := result.unlabeled_recordings:
-        rows.append(("left out", f"{count:,} recordings without a label"))
-    if count := result.left_out_copies:
-        rows.append(
-            ("left out", f"{count:,} test recordings that are copies of training recordings")
-        )
-    return facts_table(_title(result, result.method), rows)
+    facts: dict[str, Any] = {
+        f"AUC per {_scored(result)}": plus_minus(result.auc_mean, result.auc_std),
+        "  95 % interval (seeds, patients)": result.ci95 and _range(result.ci95),
+        **{f"  {other.method} (untrained)": f"{other.auc_mean:.3f}" for other in others},
+        "  against untrained": None if result.beats_random is None else _verdict(result),
+        "AUC per recording": f"{result.auc_recording_mean:.3f}" if per_row else None,
+        "AUC of logits": f"{result.auc_logits_mean:.3f}",
+        "average precision": f"{result.ap_mean:.3f}",
+        "F1, thresholds from validation": f"{result.f1_mean:.3f}",
+        "accuracy": f"{result.accuracy_mean:.3f}",
+        **{f"  {name}": words for name, words in (of_class | groups).items()},
+        "seeds": {seed: f"{auc:.3f}" for seed, auc in zip(result.seeds, result.auc, strict=True)},
+        "leads": _leads(result),
+        f"labeled {counted}": result.labeled,
+        "test": f"{frames} of {result.test_patients:,} patients{noise}",
+        **{f"  {name}": words for name, words in (conditions | folds).items()},
+        "left out, without a label": result.unlabeled_recordings or None,
+        "left out, copies of training recordings": result.left_out_copies or None,
+    }
+    shown = [
+        (name, said(value, inside=False)) for name, value in facts.items() if value is not None
+    ]
+    return facts_table(_title(result, result.method), shown)
 
 
 def evaluations_table(results: Sequence[Evaluation]) -> Table:

@@ -7,10 +7,10 @@ length, and all of one task form the next batch: the busier the service, the lar
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from clocs.web.shield import RefusedError
@@ -29,7 +29,7 @@ class _Job(Generic[K, T, R]):
 
 
 class Batcher(Generic[K, T, R]):
-    """Computes items in batches.
+    """Computes items in batches; only the event loop's thread changes what it holds.
 
     Args:
         compute: A task and its items -> one result per item, in order.
@@ -52,29 +52,11 @@ class Batcher(Generic[K, T, R]):
     ) -> None:
         self._compute, self._on_batch = compute, on_batch
         self.queue, self.together = queue, together
-        self.size = 0.0  # of all jobs without an answer; only the event loop's thread changes it
-        self._arrived: list[_Job[K, T, R]] = []  # in this turn of the event loop
-        self._jobs: deque[_Job[K, T, R]] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._busy = 0  # threads that compute
-        self._threads = [
-            threading.Thread(target=self._work, name=f"clocs-batches-{n}", daemon=True)
-            for n in range(threads)
-        ]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def close(self) -> None:
-        """Compute what waits, then end the threads."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        self.size = 0.0  # of all jobs without an answer
+        self._waiting: list[_Job[K, T, R]] = []
+        self._busy, self._most = 0, threads  # threads that compute, and all of them
+        self._threads = ThreadPoolExecutor(threads, "clocs-batches")
+        self.close = self._threads.shutdown
 
     def expect_room(self, size: float = 0.0) -> None:
         """Refuse what does not fit into the queue."""
@@ -87,14 +69,13 @@ class Batcher(Generic[K, T, R]):
         """One result per item, after at most so many seconds."""
         self.expect_room(size)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[R]] = loop.create_future()
+        job = _Job[K, T, R](task, items, size, loop.create_future())
+        self._waiting.append(job)
         self.size += size
+        loop.call_soon(self._start)  # after all that arrived in this turn of the event loop
         try:
-            if not self._arrived:
-                loop.call_soon(self._hand_over)
-            self._arrived.append(_Job(task, items, size, answer))
             async with asyncio.timeout(seconds):
-                return await answer
+                return await job.answer
         except TimeoutError:
             raise RefusedError(
                 503,
@@ -104,60 +85,48 @@ class Batcher(Generic[K, T, R]):
         finally:
             self.size -= size
 
-    def _hand_over(self) -> None:
-        """What arrived in one turn of the event loop is handed over at once, to form one batch."""
-        with self._changed:
-            self._jobs += self._arrived
-            self._arrived = []
-            self._changed.notify_all()
-
-    def _work(self) -> None:
-        while jobs := self._next():
-            done = self._answers(jobs)
-            with self._changed:
-                self._busy -= 1
-            loop = jobs[0].answer.get_loop()
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_deliver, done)
-
-    def _next(self) -> list[_Job[K, T, R]]:
-        """The oldest job and those of the same task; none when there will be no more."""
-        with self._changed:
-            while True:
-                waiting = [job for job in self._jobs if not job.answer.done()]  # nobody gave it up
-                if waiting or self._closed:
-                    break
-                self._changed.wait()
-            taken: list[_Job[K, T, R]] = []
+    def _start(self) -> None:
+        """Hand the oldest job and those of the same task to a thread, while one is free."""
+        while self._busy < self._most:
+            waiting = [job for job in self._waiting if not job.answer.done()]  # nobody gave it up
+            jobs: list[_Job[K, T, R]] = []
             size = 0.0
             for job in waiting:
-                if job.task == waiting[0].task and (not taken or size + job.size <= self.together):
-                    taken.append(job)
+                if job.task == waiting[0].task and (not jobs or size + job.size <= self.together):
+                    jobs.append(job)
                     size += job.size
-            self._jobs = deque(job for job in waiting if job not in taken)
-            self._busy += bool(taken)
-            return taken
+            self._waiting = [job for job in waiting if job not in jobs]
+            if not jobs:
+                return
+            self._busy += 1
+            alone = self._busy == 1 and not self._waiting
+            loop = asyncio.get_running_loop()
+            batch = loop.run_in_executor(self._threads, self._answers, jobs, alone)
+            batch.add_done_callback(partial(self._deliver, jobs))
 
-    def _answers(
-        self, jobs: list[_Job[K, T, R]]
-    ) -> list[tuple[asyncio.Future[list[R]], list[R] | Exception]]:
+    def _deliver(
+        self,
+        jobs: list[_Job[K, T, R]],
+        batch: asyncio.Future[list[list[R] | Exception]],
+    ) -> None:
+        self._busy -= 1
+        for job, result in zip(jobs, batch.result(), strict=True):
+            if job.answer.done():
+                continue
+            if isinstance(result, Exception):
+                job.answer.set_exception(result)
+            else:
+                job.answer.set_result(result)
+        self._start()
+
+    def _answers(self, jobs: list[_Job[K, T, R]], alone: bool) -> list[list[R] | Exception]:
+        """The results of each job, or its error."""
         items = [item for job in jobs for item in job.items]
-        self._on_batch(len(items), self._busy == 1 and not self._jobs)
+        self._on_batch(len(items), alone)
         try:
-            results = self._compute(jobs[0].task, items)
+            results = iter(self._compute(jobs[0].task, items))
         except Exception as error:
             if len(jobs) == 1:
-                return [(jobs[0].answer, error)]
-            return [one for job in jobs for one in self._answers([job])]  # whose fault was it?
-        parts = iter(results)
-        return [(job.answer, [next(parts) for _ in job.items]) for job in jobs]
-
-
-def _deliver(done: list[tuple[asyncio.Future[list[R]], list[R] | Exception]]) -> None:
-    for answer, result in done:
-        if answer.done():
-            continue
-        if isinstance(result, Exception):
-            answer.set_exception(result)
-        else:
-            answer.set_result(result)
+                return [error]
+            return [one for job in jobs for one in self._answers([job], alone)]  # whose fault?
+        return [[next(results) for _ in job.items] for job in jobs]

@@ -97,17 +97,14 @@ class ServedModel:
     def compute(self, task: Computation, recordings: Sequence[Recording]) -> list[Result]:
         """The embedding (of a classifier, by its first member) or the prediction of each."""
         cut = cut_each(recordings, self.takes)
-        if task.endpoint != "prediction":
+        if task.endpoint == "embedding":
             vectors = embed_each(cut, self.takes)
-            return _answers(
-                cut,
-                [z if isinstance(z, ClocsError) else {"embedding": z.tolist()} for z in vectors],
-            )
+            made = [z if isinstance(z, ClocsError) else {"embedding": z.tolist()} for z in vectors]
+            return _answers(cut, made)
         assert isinstance(self.model, Classifier)  # `Service.served` refuses others
         labels = self.model.card.labels
-        found = decide_windows(
-            self.model, [one.windows for one in cut if isinstance(one, CutRecording)]
-        )
+        windows = [one.windows for one in cut if isinstance(one, CutRecording)]
+        found = decide_windows(self.model, windows)
         predictions: Iterator[Result] = (
             {
                 "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
@@ -118,9 +115,8 @@ class ServedModel:
             }
             for n in range(len(found.predicted))
         )
-        return _answers(
-            cut, [one if isinstance(one, ClocsError) else next(predictions) for one in cut]
-        )
+        made = [one if isinstance(one, ClocsError) else next(predictions) for one in cut]
+        return _answers(cut, made)
 
 
 def _answers(cut: Sequence[CutRecording | ClocsError], made: Sequence[Result]) -> list[Result]:
@@ -293,7 +289,6 @@ class Service:
         for task in tasks:
             takes = self.served(task).takes
             self.compute(task, [example_recording(takes.leads, takes.frame.seconds)])
-        self.batcher.start()
         if self.state == "loading":  # not told to end meanwhile
             self.state = "ready"
 
