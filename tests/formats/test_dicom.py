@@ -18,10 +18,14 @@ from pydicom.uid import (
 
 from clocs.errors import UnusableError
 from clocs.formats.base import Part, ReadOptions
-from clocs.formats.dicom import DICOM, read_dicom
+from clocs.formats.dicom import DICOM
 from clocs.formats.source import hold_files
-from clocs.recording import STANDARD_LEADS, Gap
+from clocs.recording import STANDARD_LEADS, Gap, Recording
 from dicom_files import AMBULATORY, STEPS, channel, file, group
+
+
+def read_dicom(data: bytes, *, name: str, options: ReadOptions | None = None) -> Recording:
+    return DICOM.read(hold_files({f"{name}.dcm": data}), f"{name}.dcm", options or ReadOptions())
 
 
 def test_a_published_ecg_equals_pydicom_in_every_value() -> None:
@@ -142,7 +146,7 @@ def test_the_rhythm_is_the_recording_wherever_it_stands() -> None:
     data = file(beat, group(MultiplexGroupLabel="RHYTHM"))
     assert read_dicom(data, name="x").samples == 1000
     assert read_dicom(data, name="x", options=ReadOptions(part="MEDIAN")).samples == 400
-    with pytest.raises(UnusableError, match="its parts are '', 'MEDIAN'"):
+    with pytest.raises(UnusableError, match="it has '', 'MEDIAN'"):
         read_dicom(data, name="x", options=ReadOptions(part="RHYTHM"))
 
 

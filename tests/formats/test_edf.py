@@ -83,7 +83,7 @@ def test_other_signals_and_rates_are_left_out_with_a_notice_unless_chosen(tmp_pa
     )
     assert read(path, leads=["ECG"], lead_names={"EEG Fpz-Cz": "V1"}).leads == ("ECG",)
     assert read(path, lead_names={"ECG": "II"}).leads == ("II",)
-    with pytest.raises(UnusableError, match=r"none of the signals of r2\.edf is an ECG"):
+    with pytest.raises(UnusableError, match=r"r2\.edf: none of its signals is an ECG"):
         read(write(tmp_path, others[::2], "r2.edf"))
 
 

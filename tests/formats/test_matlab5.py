@@ -29,7 +29,7 @@ def saved(**values: Any) -> dict[bool, bytes]:
 
 
 def arrays(data: bytes) -> Mapping[str, Any]:
-    return _open_matlab(hold_files({"x.mat": data}), "x.mat").arrays
+    return _open_matlab(hold_files({"x.mat": data}), "x.mat", ReadOptions()).arrays
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -12,8 +12,8 @@ import pytest
 
 from clocs.errors import UnusableError
 from clocs.formats.base import Part, ReadOptions
-from clocs.formats.parquet import PARQUET
 from clocs.formats.source import Source, hold_files, open_source
+from clocs.formats.tables import PARQUET
 from clocs.recording import STANDARD_LEADS, Gap, Recording
 
 RATE = 250.0
@@ -127,7 +127,7 @@ def test_nulls_are_gaps_and_whole_numbers_stay_whole() -> None:
 
 def test_leads_of_different_lengths_are_refused() -> None:
     table = pl.DataFrame({"I": [[0.1] * 100], "II": [[0.1] * 99]})
-    with pytest.raises(UnusableError, match="leads of different lengths"):
+    with pytest.raises(UnusableError, match="lists of different lengths"):
         read(saved(table))
     table = pl.DataFrame({"signal": [[[0.1] * 100, [0.1] * 98]]})
     with pytest.raises(UnusableError, match="lists of different lengths"):

@@ -33,10 +33,10 @@ def test_a_signal_that_is_no_voltage_is_left_out_with_a_notice_unless_chosen(
     header = write(tmp_path, signals(), units=["mV", "mmHg", "mV"], sig_name=["I", "ABP", "V1"])
     recording = read(header)
     assert recording.leads == ("I", "V1")
-    assert recording.extra["notice"] == "Signals that are no voltages are left out: ABP (mmHg)."
+    assert recording.extra["notice"] == "Signals of another kind or rate are left out: ABP."
     assert read(header, leads=["ABP"]).unit == "mixed"
     header.write_text(header.read_text().replace("/mV", "/mmHg"))
-    with pytest.raises(UnusableError, match=r"r\.hea: none of its signals is a voltage"):
+    with pytest.raises(UnusableError, match=r"r\.hea: none of its signals is an ECG"):
         read(header)
 
 

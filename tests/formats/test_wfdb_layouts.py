@@ -123,7 +123,7 @@ def test_signals_keep_their_own_rate_and_slower_ones_are_named(tmp_path: Path) -
     ours = read(header)
     assert ours.rate == 500.0
     assert ours.leads == ("II", "V1")
-    assert ours.extra["notice"] == "Signals of another rate are left out: slow."
+    assert ours.extra["notice"] == "Signals of another kind or rate are left out: slow."
     record = wfdb.rdrecord(str(tmp_path / "r"), smooth_frames=False)
     assert np.array_equal(ours.signal, np.stack(record.e_p_signal[:2]))
     slow = read(header, leads=["slow"])

@@ -1,4 +1,4 @@
-"""Files of named arrays: NumPy's `.npy` and `.npz`; HDF5 and MATLAB files open as the same tree.
+"""Files of named arrays: NumPy's `.npy` and `.npz`; HDF5 and MATLAB files are read in the same way.
 
 A file is a tree of arrays with paths. What lies beside an array or above it (attributes, or arrays
 called `rate`, `leads`, `patient_id`, `exam_id` …) speaks about it. Pickled objects are never
@@ -8,30 +8,21 @@ loaded; `.npy` is mapped into memory.
 from __future__ import annotations
 
 import io
-import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, BinaryIO, NamedTuple
+from operator import methodcaller
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.arrays import (
-    Axes,
-    by_meaning,
-    find_axes,
-    meaning_of,
-    metadata_from,
-    rate_in,
-    recording_from,
-    text_of,
-    texts_of,
-)
-from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, decoding, stretch
+from clocs.formats import arrays as numbers
+from clocs.formats import base
+from clocs.formats.arrays import Axes, by_meaning, meaning_of, text_of, texts_of
+from clocs.formats.base import FileFormat, FileMetadata, FileReader, Part, ReadOptions, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_TABLE_BYTES, check_size
 from clocs.recording import STANDARD_LEADS, Recording, canonical_lead
@@ -44,37 +35,11 @@ _MAX_PARTS = 10_000_000
 _MAX_OF_ALL = 1 << 50  # bytes of all recordings together: only what is packed limits them
 _LOOKED_AT = 8  # recordings, and stretches of each, from which a unit is guessed
 _BLOCK = 256  # samples of each stretch
+_MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 10_000  # characters, as NumPy's own limit
 
 
-@dataclass(frozen=True)
-class Tree:
-    """The arrays of a file.
-
-    Attributes:
-        arrays: By path, with slashes; they have `shape` and `dtype` and are read where indexed.
-        packed: Bytes of the file.
-        attributes: By the path of the array or folder that has them; '' is the root.
-        close: Ends reading.
-        looked_at: Some samples of arrays whose unit had to be guessed.
-    """
-
-    arrays: Mapping[str, Any]
-    packed: int
-    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    close: Callable[[], object] = lambda: None
-    looked_at: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-    @cached_property
-    def fields(self) -> dict[str, list[str]]:
-        """Arrays that speak about others, by folder."""
-        found: dict[str, list[str]] = {}
-        for path in self.arrays:
-            if meaning_of(_last(path)) in _FIELDS:
-                found.setdefault(_folder(path), []).append(path)
-        return found
-
-
-class Place(NamedTuple):
+class _Place(NamedTuple):
     """Where a recording is: an array, or several of one lead each, and which row of it."""
 
     arrays: tuple[str, ...]
@@ -82,237 +47,242 @@ class Place(NamedTuple):
     row: int | None
 
 
-def find_places(tree: Tree, options: ReadOptions, *, name: str) -> dict[str, Place]:
-    """The recordings of a file by their names in it; '' for the only one.
+class ArrayFile:
+    """The arrays of a file.
 
-    Raises:
-        UnusableError: unreadable, where no array can be a recording.
+    Args:
+        source: Holds the file.
+        path: Its name there.
+        options: By the user.
+        arrays: By path, with slashes; they have `shape` and `dtype` and are read where indexed.
+        attributes: By the path of the array or folder that has them; '' is the root.
+        close: Ends reading.
     """
-    signals = list(_signals(tree, options, name=name))
-    for paths, _ in signals:
-        array = tree.arrays[paths[0]]
-        size = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
-        check_size(size, packed=tree.packed, name=name, most=_MAX_OF_ALL)
-    places: dict[str, Place] = {}
-    if sum(_count(tree, one) for one in signals) > _MAX_PARTS:
-        raise UnusableError("exceeds limits", f"{name} holds too many recordings")
-    for one in signals:
-        paths, axes = one
-        count = _count(tree, one)
-        prefix = _shared(paths) if len(signals) > 1 else ""
-        if axes.recording is None:
-            places[prefix] = Place(paths, axes, None)
-            continue
-        names = _row_names(tree, paths[0], count)
-        for row, label in enumerate(names):
-            whole = f"{prefix}/{label}" if prefix else label
-            places[whole if count > 1 or prefix else ""] = Place(paths, axes, row)
-    return places
 
+    def __init__(
+        self,
+        source: Source,
+        path: str,
+        options: ReadOptions,
+        arrays: Mapping[str, Any],
+        attributes: Mapping[str, Mapping[str, Any]] | None = None,
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.arrays, self.attributes, self.close = arrays, attributes or {}, close
+        self._name, self._packed, self._options = stem(path), source.size(path), options
+        self._looked_at: dict[str, NDArray[Any]] = {}
 
-def parts_of(tree: Tree, places: Mapping[str, Place], options: ReadOptions) -> list[Part]:
-    """One part per place, with its duration and patient where they are known."""
-    facts: dict[str, dict[str, Any]] = {}
-    parts = []
-    for label, place in places.items():
+    @property
+    def names(self) -> Mapping[str, _Place]:
+        """The recordings of the file by their names in it; '' for the only one."""
+        return self._places
+
+    @cached_property
+    def _places(self) -> dict[str, _Place]:
+        signals = [(paths, axes, self._rows(paths[0], axes)) for paths, axes in self._signals()]
+        for paths, *_ in signals:
+            size = _bytes_of(self.arrays[paths[0]])
+            check_size(size, packed=self._packed, name=self._name, most=_MAX_OF_ALL)
+        if sum(rows for *_, rows in signals) > _MAX_PARTS:
+            raise UnusableError("exceeds limits", f"{self._name} holds too many recordings")
+        places: dict[str, _Place] = {}
+        for paths, axes, rows in signals:
+            shared = paths[0] if len(paths) == 1 else _folder(paths[0])
+            prefix = shared if len(signals) > 1 else ""
+            if axes.recording is None:
+                places[prefix] = _Place(paths, axes, None)
+                continue
+            for row, label in enumerate(self._row_names(paths[0], rows)):
+                whole = f"{prefix}/{label}" if prefix else label
+                places[whole if rows > 1 or prefix else ""] = _Place(paths, axes, row)
+        return places
+
+    def parts(self, options: ReadOptions) -> list[Part]:
+        """One part per recording, with its duration and patient where they are known."""
+        known: dict[str, dict[str, Any]] = {}
+        parts = []
+        for label, place in self._places.items():
+            path = place.arrays[0]
+            if path not in known:
+                fields, rows = self._fields(path), self._rows(path, place.axes)
+                known[path] = {
+                    key: value[()] if getattr(value, "shape", ())[:1] == (rows,) else value
+                    for key, value in fields.items()
+                    if key in ("rate", "patient") and _is_small(value)
+                } | {"rows": rows}
+            samples = self.arrays[path].shape[place.axes.sample]
+            rate = numbers.rate_in(_of_row(known[path], "rate", place.row)) or options.rate
+            patient = text_of(_of_row(known[path], "patient", place.row))
+            parts.append(Part(label, samples / rate if rate else None, patient or None))
+        return parts
+
+    def read(self, options: ReadOptions) -> Recording:
+        """The recording of `part` in the options.
+
+        Raises:
+            UnusableError: unreadable, truncated, nan, implausible or beyond the limits.
+        """
+        place = self._places[options.part]
+        label = f"{self._name}_{options.part}" if options.part else self._name
+        array, axes = self.arrays[place.arrays[0]], place.axes
+        meta = self._metadata(place)
+        rate = meta.rate if meta.rate is not None else options.rate
+        samples = array.shape[axes.sample]
+        kept = slice(0, samples)
+        if rate is not None and (options.start or options.stop is not None):
+            kept = base.stretch(options, rate=rate, samples=samples, name=label)
+        size = _bytes_of(array) * len(place.arrays) // self._rows(place.arrays[0], axes)
+        kept_size = size * (kept.stop - kept.start) // samples
+        check_size(kept_size, packed=self._packed, name=label)
+        values = self._values(place, place.row, kept)
+        sample = values
+        if meta.unit is None and options.unit is None:
+            sample = self._sample(place)
+        return numbers.recording_from(values, meta, options, name=label, sample=sample)
+
+    def _values(self, place: _Place, row: int | None, kept: slice) -> NDArray[Any]:
+        """(leads, samples) of one row."""
+        axes = place.axes
+        if len(place.arrays) > 1:
+            return np.stack([np.asarray(self.arrays[one][kept]) for one in place.arrays])
+        array = self.arrays[place.arrays[0]]
+        index: list[Any] = [slice(None)] * len(array.shape)
+        index[axes.sample] = kept
+        if axes.recording is not None:
+            index[axes.recording] = row
+        values = np.asarray(array[tuple(index)])
+        if axes.lead is None:
+            return values.reshape(1, -1)
+        return values.T if axes.lead > axes.sample else values
+
+    def _sample(self, place: _Place) -> NDArray[Any]:
+        """(leads, some samples) from all over an array, so that its rows agree about their unit."""
         path = place.arrays[0]
-        if path not in facts:
-            held = _fields(tree, path)
-            rows = _count(tree, (place.arrays, place.axes))
-            facts[path] = {
-                key: held[key][()] if _is_rowwise(held[key], rows) else held[key]
-                for key in ("rate", "patient")
-                if key in held and _is_small(held[key])
-            } | {"rows": rows}
-        samples = tree.arrays[path].shape[place.axes.sample]
-        rate = rate_in(_of_row(facts[path], "rate", place.row)) or options.rate
-        patient = text_of(_of_row(facts[path], "patient", place.row))
-        parts.append(Part(label, samples / rate if rate else None, patient or None))
-    return parts
+        if path not in self._looked_at:
+            samples = self.arrays[path].shape[place.axes.sample]
+            rows: list[int | None] = [None]
+            if place.axes.recording is not None:
+                rows = [*_spread(self._rows(path, place.axes) - 1)]
+            stretches = [slice(at, at + _BLOCK) for at in _spread(max(samples - _BLOCK, 0))]
+            blocks = [self._values(place, row, one) for row in rows for one in stretches]
+            self._looked_at[path] = np.concatenate(blocks, axis=1)
+        return self._looked_at[path]
+
+    def _signals(self) -> Iterator[tuple[tuple[str, ...], Axes]]:
+        """Arrays that can be recordings, with their axes; those of one lead each taken together."""
+        flat: dict[str, list[str]] = {}
+        problem: UnusableError | None = None
+        found = False
+        for path, array in self.arrays.items():
+            kind, shape = getattr(array.dtype, "kind", ""), array.shape
+            if kind not in "iuf" or meaning_of(_last(path)) in _FIELDS or 0 in shape:
+                continue
+            if len(shape) == 1 and shape[0] >= _MIN_SAMPLES:
+                flat.setdefault(_folder(path), []).append(path)
+            elif 2 <= len(shape) <= 3 and max(shape) >= _MIN_SAMPLES:
+                named = _names(by_meaning(self._near(path)).get("leads"))
+                try:
+                    axes = numbers.find_axes(shape, named, self._options, name=self._name)
+                except UnusableError as error:
+                    problem = error
+                    continue
+                found = True
+                yield (path,), axes
+        if problem is not None and not found:
+            raise problem
+        for paths in flat.values():
+            leads = [one for one in paths if canonical_lead(_last(one)) in STANDARD_LEADS]
+            if len(leads) > 1 and len({self.arrays[one].shape for one in leads}) == 1:
+                yield tuple(leads), Axes(None, None, 0)
+            elif not found:
+                yield from (((one,), Axes(None, None, 0)) for one in paths)
+            found = True
+        if not found:
+            text = "holds no array of numbers that could be an ECG of (leads, samples)"
+            raise unreadable(f"{self._name} {text}")
+
+    def _metadata(self, place: _Place) -> FileMetadata:
+        fields = self._fields(place.arrays[0])
+        rows = {**fields, "rows": self._rows(place.arrays[0], place.axes)}
+        own = {key: _of_row(rows, key, place.row) for key in fields.keys() - {"id", "leads"}}
+        if np.size(own.get("labels", 0)) > 1:
+            del own["labels"]
+        leads = _names(fields.get("leads"))
+        if len(place.arrays) > 1 or (leads is None and place.axes.lead is None):
+            names = [_last(one) for one in place.arrays]
+            leads = names if all(canonical_lead(one) in STANDARD_LEADS for one in names) else leads
+        meta = numbers.metadata_from(own)
+        notices = (place.axes.notice,) if place.axes.notice else ()
+        return replace(meta, leads=leads, patient=meta.patient or self._name, notices=notices)
+
+    @cached_property
+    def _speaking(self) -> dict[str, list[str]]:
+        """Arrays that speak about others, by folder."""
+        found: dict[str, list[str]] = {}
+        for path in self.arrays:
+            if meaning_of(_last(path)) in _FIELDS:
+                found.setdefault(_folder(path), []).append(path)
+        return found
+
+    def _near(self, path: str) -> dict[str, Any]:
+        """Attributes and arrays beside an array and above it, the nearest first."""
+        found: dict[str, Any] = {}
+        parts = path.split("/")
+        for folder in ("/".join(parts[:depth]) for depth in range(len(parts))):
+            found |= self.attributes.get(folder, {})
+            beside = (one for one in self._speaking.get(folder, ()) if one != path)
+            found |= {_last(one): self.arrays[one] for one in beside}
+        found |= self.attributes.get(path, {})
+        return dict(reversed(found.items()))
+
+    def _fields(self, path: str) -> dict[str, Any]:
+        near = by_meaning(self._near(path))
+        return {key: value for key, value in near.items() if key in _FIELDS}
+
+    def _rows(self, path: str, axes: Axes) -> int:
+        return 1 if axes.recording is None else int(self.arrays[path].shape[axes.recording])
+
+    def _row_names(self, path: str, count: int) -> list[str]:
+        ids = self._fields(path).get("id")
+        if ids is not None and tuple(getattr(ids, "shape", ())) == (count,) and _is_small(ids):
+            names = texts_of(ids[()])
+            if all(names) and len(set(names)) == count:
+                return names
+        return [str(row) for row in range(count)]
 
 
-def read_place(
-    tree: Tree, places: Mapping[str, Place], options: ReadOptions, *, name: str
-) -> Recording:
-    """The recording of `part` in the options.
-
-    Raises:
-        UnusableError: unreadable, truncated, nan, implausible or beyond the limits.
-    """
-    place = places.get(options.part)
-    if place is None:
-        known = ", ".join(map(repr, list(places)[:5]))
-        detail = f"{name} has no recording {options.part!r}; it has {known} …"
-        raise UnusableError("unreadable", detail)
-    path, label = place.arrays[0], f"{name}_{options.part}" if options.part else name
-    array = tree.arrays[path]
-    held = _fields(tree, path) | {"rows": _count(tree, (place.arrays, place.axes))}
-    said = _said(held, place, patient=name)
-    rate = said.rate if said.rate is not None else options.rate
-    kept = slice(None)
-    if rate is not None and (options.start or options.stop is not None):
-        samples = array.shape[place.axes.sample]
-        kept = stretch(options, rate=rate, samples=samples, name=label)
-    shape = list(array.shape)
-    if place.axes.recording is not None:
-        shape[place.axes.recording] = 1
-    shape[place.axes.sample] = len(range(*kept.indices(shape[place.axes.sample])))
-    size = int(np.prod(shape, dtype=object)) * array.dtype.itemsize * len(place.arrays)
-    check_size(size, packed=tree.packed, name=label)
-    values = _values(tree, place, place.row, kept)
-    sample = _sample(tree, place) if said.unit is None and options.unit is None else None
-    return recording_from(values, said, options, name=label, sample=sample)
-
-
-def _values(tree: Tree, place: Place, row: int | None, kept: slice) -> NDArray[Any]:
-    """(leads, samples) of one row."""
-    axes = place.axes
-    if len(place.arrays) > 1:
-        return np.stack([np.asarray(tree.arrays[one][kept]) for one in place.arrays])
-    array = tree.arrays[place.arrays[0]]
-    index: list[Any] = [slice(None)] * len(array.shape)
-    index[axes.sample] = kept
-    if axes.recording is not None:
-        index[axes.recording] = row
-    values = np.asarray(array[tuple(index)])
-    if axes.lead is None:
-        return values.reshape(1, -1)
-    return values.T if axes.lead > axes.sample else values
-
-
-def _sample(tree: Tree, place: Place) -> NDArray[Any]:
-    """(leads, some samples) from all over an array, so that its rows agree about their unit."""
-    path = place.arrays[0]
-    if path in tree.looked_at:
-        return tree.looked_at[path]
-    rows, _, samples = place.axes.size(tree.arrays[path].shape)
-    looked: list[int | None] = [None]
-    if place.axes.recording is not None:
-        looked = [int(i) for i in np.unique(np.linspace(0, rows - 1, _LOOKED_AT).astype(int))]
-    starts = np.unique(np.linspace(0, max(samples - _BLOCK, 0), _LOOKED_AT).astype(int))
-    stretches = [slice(int(at), int(at) + _BLOCK) for at in starts]
-    blocks = [_values(tree, place, row, one) for row in looked for one in stretches]
-    tree.looked_at[path] = np.concatenate(blocks, axis=1)
-    return tree.looked_at[path]
-
-
-def _signals(
-    tree: Tree, options: ReadOptions, *, name: str
-) -> Iterator[tuple[tuple[str, ...], Axes]]:
-    """Arrays that can be recordings, with their axes; those of one lead each taken together."""
-    flat: dict[str, list[str]] = {}
-    several: list[str] = []
-    for path, array in tree.arrays.items():
-        kind = getattr(array.dtype, "kind", "")
-        if kind not in "iuf" or meaning_of(_last(path)) in _FIELDS or 0 in array.shape:
-            continue
-        if 2 <= len(array.shape) <= 3 and max(array.shape) >= _MIN_SAMPLES:
-            several.append(path)
-        elif len(array.shape) == 1 and array.shape[0] >= _MIN_SAMPLES:
-            flat.setdefault(_folder(path), []).append(path)
-    problem: UnusableError | None = None
-    found = False
-    for path in several:
-        named = _names(by_meaning(_near(tree, path)).get("leads"))
-        try:
-            axes = find_axes(tree.arrays[path].shape, named, options, name=name)
-        except UnusableError as error:
-            problem = error
-            continue
-        found = True
-        yield (path,), axes
-    if problem is not None and not found:
-        raise problem
-    for paths in flat.values():
-        leads = [one for one in paths if canonical_lead(_last(one)) in STANDARD_LEADS]
-        lengths = {tree.arrays[one].shape for one in leads}
-        if len(leads) > 1 and len(lengths) == 1:
-            yield tuple(leads), Axes(None, None, 0)
-        elif not found:
-            yield from (((one,), Axes(None, None, 0)) for one in paths)
-        found = found or bool(paths)
-    if not found:
-        detail = f"{name} holds no array of numbers that could be an ECG of (leads, samples)"
-        raise UnusableError("unreadable", detail)
-
-
-def _said(held: Mapping[str, Any], place: Place, *, patient: str) -> FileMetadata:
-    plain = held.keys() & (_FIELDS - {"id", "leads"})
-    fields = {key: _of_row(held, key, place.row) for key in plain}
-    if np.size(fields.get("labels", 0)) > 1:
-        del fields["labels"]
-    leads: Sequence[str] | None = _names(held.get("leads"))
-    if len(place.arrays) > 1 or (leads is None and place.axes.lead is None):
-        names = [_last(one) for one in place.arrays]
-        leads = names if all(canonical_lead(one) in STANDARD_LEADS for one in names) else leads
-    said = metadata_from(fields)
-    notices = (place.axes.notice,) if place.axes.notice else ()
-    return replace(said, leads=leads, patient=said.patient or patient, notices=notices)
+def _spread(last: int) -> Iterator[int]:
+    """Some whole numbers from 0 to the last."""
+    return map(int, np.unique(np.linspace(0, last, _LOOKED_AT).astype(int)))
 
 
 def _names(value: Any) -> list[str] | None:
     """Names of leads; None where the field holds anything else."""
-    if value is None:
-        return None
-    if not _is_small(value):
+    if value is None or not _is_small(value):
         return None
     names = texts_of(value[()] if hasattr(value, "shape") else value)
     return names if all(names) and len(set(names)) == len(names) else None
 
 
-def _near(tree: Tree, path: str) -> dict[str, Any]:
-    """Attributes and arrays beside an array and above it, the nearest last."""
-    found: dict[str, Any] = {}
-    parts = path.split("/")
-    for folder in ("/".join(parts[:depth]) for depth in range(len(parts))):
-        found |= tree.attributes.get(folder, {})
-        beside = (one for one in tree.fields.get(folder, ()) if one != path)
-        found |= {_last(one): tree.arrays[one] for one in beside}
-    return found | dict(tree.attributes.get(path, {}))
-
-
-def _fields(tree: Tree, path: str) -> dict[str, Any]:
-    near = dict(reversed(_near(tree, path).items()))
-    return {key: value for key, value in by_meaning(near).items() if key in _FIELDS}
-
-
-def _count(tree: Tree, signal: tuple[tuple[str, ...], Axes]) -> int:
-    return signal[1].size(tree.arrays[signal[0][0]].shape)[0]
+def _bytes_of(value: Any) -> int:
+    size = int(np.prod(getattr(value, "shape", ()), dtype=object))
+    return size * int(getattr(getattr(value, "dtype", None), "itemsize", 1))
 
 
 def _is_small(value: Any) -> bool:
     """Whether a field can be read whole."""
-    size = int(np.prod(getattr(value, "shape", ()), dtype=object))
-    return size * getattr(getattr(value, "dtype", None), "itemsize", 1) <= MAX_TABLE_BYTES
+    return _bytes_of(value) <= MAX_TABLE_BYTES
 
 
-def _is_rowwise(value: Any, rows: int) -> bool:
-    shape: tuple[int, ...] = getattr(value, "shape", ())
-    return len(shape) >= 1 and shape[0] == rows
-
-
-def _of_row(held: Mapping[str, Any], key: str, row: int | None) -> Any:
+def _of_row(fields: Mapping[str, Any], key: str, row: int | None) -> Any:
     """A field of one recording: its row where there is one per recording, else the only value."""
-    value = held.get(key)
-    shape: tuple[int, ...] = getattr(value, "shape", ())
-    if value is None or not shape:
-        return value[()] if hasattr(value, "shape") and value is not None else value
-    if row is not None and shape[0] == held["rows"]:
+    value = fields.get(key)
+    shape: tuple[int, ...] | None = getattr(value, "shape", None)
+    if value is None or shape is None:
+        return value
+    if row is not None and shape and shape[0] == fields["rows"]:
         return value[row]
     return value[()] if int(np.prod(shape)) == 1 else None
-
-
-def _row_names(tree: Tree, path: str, count: int) -> list[str]:
-    ids = _fields(tree, path).get("id")
-    if ids is not None and tuple(getattr(ids, "shape", ())) == (count,) and _is_small(ids):
-        names = texts_of(ids[()])
-        if all(names) and len(set(names)) == count:
-            return names
-    return [str(row) for row in range(count)]
-
-
-def _shared(paths: Sequence[str]) -> str:
-    return paths[0] if len(paths) == 1 else _folder(paths[0])
 
 
 def _last(path: str) -> str:
@@ -323,99 +293,36 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-class ArrayReader:
-    """Reads files of arrays; the last one of several recordings stays open for the next of them.
-
-    Args:
-        what: The format, for messages.
-        open_tree: Opens a file of a source.
-    """
-
-    def __init__(self, what: str, open_tree: Callable[[Source, str], Tree]) -> None:
-        self._what = what
-        self._open = open_tree
-        self._key: tuple[Any, ...] | None = None
-        self._held: tuple[Tree, dict[str, Place]] | None = None
-
-    def __reduce__(self) -> tuple[type[ArrayReader], tuple[object, ...]]:
-        return ArrayReader, (self._what, self._open)  # another process opens its own
-
-    def read(self, source: Source, path: str, options: ReadOptions) -> Recording:
-        """The recording of a part."""
-        with self._opened(source, path, options) as (tree, places):
-            return read_place(tree, places, options, name=stem(path))
-
-    def parts(self, source: Source, path: str, options: ReadOptions) -> list[Part]:
-        """All recordings of a file."""
-        with self._opened(source, path, options) as (tree, places):
-            return parts_of(tree, places, options)
-
-    @contextmanager
-    def _opened(
-        self, source: Source, path: str, options: ReadOptions
-    ) -> Iterator[tuple[Tree, dict[str, Place]]]:
-        named = (options.leads, tuple(options.lead_names.items()))
-        key = (os.getpid(), named, *identity(source, path))
-        with decoding(stem(path), self._what):
-            if key == self._key and self._held is not None:
-                yield self._held
-                return
-            tree = self._open(source, path)
-            try:
-                places = find_places(tree, options, name=stem(path))
-                yield tree, places
-            except BaseException:
-                tree.close()
-                raise
-            if len(places) == 1:
-                tree.close()
-                return
-            if self._held is not None and self._key is not None and self._key[0] == os.getpid():
-                self._held[0].close()
-            self._key, self._held = key, (tree, places)
-
-
-def identity(source: Source, path: str) -> tuple[Any, ...]:
-    """What changes when the file does."""
-    disk = source.on_disk(path)
-    if disk is None:
-        return source, path
-    state = os.stat(disk)  # noqa: PTH116
-    return disk, state.st_mtime_ns, state.st_size
-
-
-_MAGIC = b"\x93NUMPY"
-_MAX_HEADER = 10_000  # characters, as NumPy's own limit
-_MAX_FIELDS = 64 << 20  # bytes of an array of ids, patients or labels
-
-
 class _Header:
     """What an array's header says, and where its numbers begin."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, head: bytes, name: str) -> None:
+        file = io.BytesIO(head[: _MAX_HEADER + 64])
         version = np.lib.format.read_magic(file)
         readers: dict[tuple[int, int], Callable[..., Any]] = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }
         if version not in readers:
-            raise UnusableError("unreadable", f"{name} is of version {version} of NumPy's format")
+            raise unreadable(f"{name} is of version {version} of NumPy's format")
         self.shape, fortran, self.dtype = readers[version](file, max_header_size=_MAX_HEADER)
         if self.dtype.hasobject:
-            detail = f"{name} holds Python objects, which are not loaded; save it as numbers"
-            raise UnusableError("unreadable", detail)
-        self.order = "F" if fortran else "C"
-        self.start = file.tell()
-        self.size = int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+            raise unreadable(f"{name} holds Python objects, which are not loaded; save numbers")
+        self.order: Any = "F" if fortran else "C"
+        self.start, self.name = file.tell(), name
 
-    def array(self, data: bytes, name: str) -> NDArray[Any]:
+    def check(self, size: int) -> None:
+        """Refuse a file of so many bytes that does not hold the array."""
+        held, promised = size - self.start, _bytes_of(self)
+        if held < promised:
+            raise base.truncated(f"{self.name} has {held:,} of {promised:,} bytes")
+
+    def array(self, data: bytes) -> NDArray[Any]:
         """The array, from all bytes of its file."""
-        held = len(data) - self.start
-        if held < self.size:
-            raise UnusableError("truncated", f"{name} has {held:,} of {self.size:,} bytes")
-        count = self.size // max(self.dtype.itemsize, 1)
+        self.check(len(data))
+        count = int(np.prod(self.shape, dtype=object))
         flat = np.frombuffer(data, self.dtype, count, self.start)
-        return flat.reshape(self.shape, order="F" if self.order == "F" else "C")
+        return flat.reshape(self.shape, order=self.order)
 
 
 class _Member:
@@ -423,16 +330,16 @@ class _Member:
 
     def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
         with archive.open(info) as file:
-            self._header = _Header(io.BytesIO(file.read(_MAX_HEADER + 64)), name)
+            self._header = _Header(file.read(_MAX_HEADER + 64), name)
         self.shape, self.dtype = self._header.shape, self._header.dtype
-        self._archive, self._info, self._name = archive, info, name
+        self._archive, self._info = archive, info
         self._held: NDArray[Any] | None = None
 
     def __getitem__(self, index: Any) -> Any:
         if self._held is None:
             info = self._info
-            check_size(info.file_size, packed=info.compress_size, name=self._name)
-            self._held = self._header.array(self._archive.read(info), self._name)
+            check_size(info.file_size, packed=info.compress_size, name=self._header.name)
+            self._held = self._header.array(self._archive.read(info))
         return self._held[index]
 
 
@@ -442,40 +349,34 @@ def array_from(data: bytes, name: str) -> NDArray[Any]:
     Raises:
         UnusableError: unreadable or truncated.
     """
-    with decoding(name, "a NumPy array"):
-        return _Header(io.BytesIO(data[: _MAX_HEADER + 64]), name).array(data, name)
+    with base.decoding(name, "a NumPy array"):
+        return _Header(data, name).array(data)
 
 
-def _open_npy(source: Source, path: str) -> Tree:
+def _open_npy(source: Source, path: str, options: ReadOptions) -> ArrayFile:
     name, disk = stem(path), source.on_disk(path)
-    size = source.size(path)
     if disk is None:
-        return Tree({"": array_from(source.read(path), name)}, packed=size)
-    header = _Header(io.BytesIO(source.head(path, _MAX_HEADER + 64)), name)
-    if size - header.start < header.size:
-        detail = f"{name} has {size - header.start:,} of {header.size:,} bytes"
-        raise UnusableError("truncated", detail)
-    if not header.size:
-        return Tree({"": np.empty(header.shape, header.dtype)}, packed=size)
-    order: Any = header.order
-    mapped = np.memmap(disk, header.dtype, "r", header.start, header.shape, order)
-    return Tree({"": mapped.view(np.ndarray)}, packed=size)
+        return ArrayFile(source, path, options, {"": array_from(source.read(path), name)})
+    header = _Header(source.head(path, _MAX_HEADER + 64), name)
+    header.check(source.size(path))
+    array = (
+        np.empty(header.shape, header.dtype)
+        if 0 in header.shape
+        else np.memmap(disk, header.dtype, "r", header.start, header.shape, header.order).view(
+            np.ndarray
+        )
+    )
+    return ArrayFile(source, path, options, {"": array})
 
 
-def _open_npz(source: Source, path: str) -> Tree:
+def _open_npz(source: Source, path: str, options: ReadOptions) -> ArrayFile:
     name, disk = stem(path), source.on_disk(path)
     archive = zipfile.ZipFile(disk if disk is not None else io.BytesIO(source.read(path)))
     members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
-    arrays: dict[str, Any] = {}
-    for info in members:
-        if info.flag_bits & 1:
-            raise UnusableError("unreadable", f"{name} is encrypted")
-        arrays[info.filename.removesuffix(".npy")] = _Member(archive, info, name)
-    return Tree(arrays, packed=source.size(path), close=archive.close)
-
-
-def _is_npy(head: bytes) -> bool:
-    return head.startswith(_MAGIC)
+    if any(one.flag_bits & 1 for one in members):
+        raise unreadable(f"{name} is encrypted")
+    arrays = {one.filename.removesuffix(".npy"): _Member(archive, one, name) for one in members}
+    return ArrayFile(source, path, options, arrays, close=archive.close)
 
 
 def _is_npz(head: bytes) -> bool:
@@ -484,8 +385,9 @@ def _is_npz(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") and head[30:end].endswith(b".npy")
 
 
-_NPY, _NPZ = ArrayReader("a NumPy array", _open_npy), ArrayReader("NumPy arrays", _open_npz)
+_NPY, _NPZ = FileReader("a NumPy array", _open_npy), FileReader("NumPy arrays", _open_npz)
+_IS_NPY = methodcaller("startswith", _MAGIC)
 NPY = FileFormat(
-    "NumPy", ".npy", _NPY.read, recognize=_is_npy, parts=_NPY.parts, reads_stretches=True
+    "NumPy", ".npy", _NPY.read, recognize=_IS_NPY, parts=_NPY.parts, reads_stretches=True
 )
 NPZ = FileFormat("NumPy archive", ".npz", _NPZ.read, recognize=_is_npz, parts=_NPZ.parts)

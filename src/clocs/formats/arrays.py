@@ -20,9 +20,11 @@ from clocs.errors import UnknownRateError, UnknownUnitError, UnusableError
 from clocs.formats.base import (
     FileMetadata,
     ReadOptions,
-    leads_of,
     make_recording,
+    standard_names,
+    stretch,
     units_per_mv,
+    unreadable,
 )
 from clocs.limits import check_size
 from clocs.recording import (
@@ -80,12 +82,8 @@ def split_unit(name: str) -> tuple[str, str | None]:
 
 def by_meaning(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields under what they mean, the first of each."""
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        meaning = meaning_of(name)
-        if meaning is not None:
-            found.setdefault(meaning, value)
-    return found
+    found = {meaning_of(name): value for name, value in reversed(fields.items())}
+    return {meaning: value for meaning, value in found.items() if meaning is not None}
 
 
 def rate_in(value: Any) -> float | None:
@@ -162,11 +160,6 @@ class Axes(NamedTuple):
     sample: int
     notice: str = ""
 
-    def size(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """Recordings, leads and samples."""
-        one = [1 if axis is None else int(shape[axis]) for axis in self[:3]]
-        return one[0], one[1], one[2]
-
 
 def find_axes(
     shape: Sequence[int], named: Sequence[str] | None, options: ReadOptions, *, name: str
@@ -182,11 +175,9 @@ def find_axes(
     Raises:
         UnusableError: unreadable, where it cannot be told.
     """
+    text = " × ".join(map(str, shape)) or "0"
     if not 1 <= len(shape) <= 3 or not all(shape):
-        detail = (
-            f"{name} has an array of shape {_by(shape)}; give (leads, samples) or one more axis"
-        )
-        raise UnusableError("unreadable", detail)
+        raise unreadable(f"{name} has an array of shape {text}; give (leads, samples)")
     if len(shape) == 1:
         return Axes(None, None, 0)
     first, last = len(shape) - 2, len(shape) - 1
@@ -204,11 +195,10 @@ def find_axes(
             if leads == 1 or named is not None:
                 return Axes(*axes)
             order = "leads by samples" if leads_first else "samples by leads"
-            return Axes(*axes, f"an array of {_by(shape)} is taken as {order}")
-    raise UnusableError(
-        "unreadable",
-        f"{name} has an array of shape {_by(shape)}, which does not tell leads from samples; "
-        "name its leads, in order, with `lead_names`, such as 1=I,2=II",
+            return Axes(*axes, f"an array of {text} is taken as {order}")
+    raise unreadable(
+        f"{name} has an array of shape {text}, which does not tell leads from samples; "
+        "name its leads, in order, with `lead_names`, such as 1=I,2=II"
     )
 
 
@@ -218,13 +208,9 @@ def _by_number(options: ReadOptions) -> tuple[str, ...]:
     return tuple(options.lead_names.get(number, "") for number in numbers)
 
 
-def _by(shape: Sequence[int]) -> str:
-    return " × ".join(map(str, shape)) or "0"
-
-
 def recording_from(
     values: NDArray[Any],
-    said: FileMetadata,
+    meta: FileMetadata,
     options: ReadOptions,
     *,
     name: str,
@@ -234,74 +220,69 @@ def recording_from(
 
     Args:
         values: (leads, samples) integers or floats, NaN where there is no value.
-        said: By the file.
+        meta: By the file.
         options: By the user, for what the file does not say.
         name: The recording's id; its patient too, where the file names none.
-        sample: (leads, some samples) from which to guess the unit, where `values` are a stretch.
+        sample: (leads, some samples) from which to guess the unit; given where `values` are already
+            what lies between `start` and `stop` of the options.
 
     Raises:
         UnusableError: unreadable, no rate, nan or implausible.
         SettingError: `unit` is no voltage.
     """
     if values.dtype.kind not in "iuf":
-        raise UnusableError("unreadable", f"{name} holds {values.dtype.name}, not numbers")
+        raise unreadable(f"{name} holds {values.dtype.name}, not numbers")
     check_size(values.size * 2, packed=values.nbytes, name=name)
-    notices = list(said.notices)
-    leads = _leads(len(values), said, options, notices, name=name)
-    rate = said.rate if said.rate is not None else options.rate
+    notices = list(meta.notices)
+    leads = _leads(len(values), meta, options, notices, name=name)
+    rate = meta.rate if meta.rate is not None else options.rate
     if rate is None:
         raise UnknownRateError.for_recording(name)
     check_rate(rate, name=name)
-    unit = said.unit or options.unit
+    unit = meta.unit or options.unit
     if unit is None:
         unit = _guess_unit(values if sample is None else sample, notices, name=name)
-    said = replace(
-        said,
-        leads=leads,
-        rate=rate,
-        unit=None,
-        extra=said_by_file(said.extra),
-        notices=tuple(notices),
-    )
+    if sample is None:
+        values = values[:, stretch(options, rate=rate, samples=values.shape[1], name=name)]
+    extra = said_by_file(meta.extra)
+    meta = replace(meta, leads=leads, rate=rate, unit=None, extra=extra, notices=tuple(notices))
     if values.dtype.kind == "f":
         values = values.astype(np.float64, copy=False)
-    return make_recording(values, said, per_mv=units_per_mv(unit), name=name)
+    return make_recording(values, meta, per_mv=units_per_mv(unit), name=name)
 
 
 def _leads(
-    count: int, said: FileMetadata, options: ReadOptions, notices: list[str], *, name: str
+    count: int, meta: FileMetadata, options: ReadOptions, notices: list[str], *, name: str
 ) -> tuple[str, ...]:
-    if said.leads is not None:
-        if len(said.leads) != count:
-            detail = f"{name} names {len(said.leads)} leads and holds {count}"
-            raise UnusableError("unreadable", detail)
-        return leads_of(said.leads, options.lead_names, name=name)
+    if meta.leads is not None:
+        if len(meta.leads) != count:
+            raise unreadable(f"{name} names {len(meta.leads)} leads and holds {count}")
+        return standard_names(meta.leads, options, name=name)
     for given in (options.leads or (), _by_number(options)):
         if len(given) == count and all(given):
-            return leads_of(given, {}, name=name)
+            return standard_names(given, ReadOptions(), name=name)
     if count == 1:
-        return leads_of((UNNAMED_LEAD,), options.lead_names, name=name)
+        return standard_names((UNNAMED_LEAD,), options, name=name)
     if count == len(STANDARD_LEADS):
         notices.append("twelve leads without names are taken in the standard order, I to V6")
         return STANDARD_LEADS
-    raise UnusableError(
-        "unreadable",
+    examples = enumerate(STANDARD_LEADS[:count][:3], 1)
+    raise unreadable(
         f"{name} has {count} leads without names; name them, in order, with `lead_names`, such as "
-        + ",".join(f"{number}={lead}" for number, lead in enumerate(STANDARD_LEADS[:count][:3], 1)),
+        + ",".join(f"{number}={lead}" for number, lead in examples)
     )
 
 
 def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
-    step = -(-values.shape[1] // _LOOKED_AT)
-    some = values[:, ::step].astype(np.float64)
-    some[np.isinf(some)] = np.nan
-    some.sort(axis=1)  # NaN last
-    held = np.isfinite(some).sum(axis=1)
-    rows = np.flatnonzero(held)
-    if not rows.size:
+    some = values[:, :: -(-values.shape[1] // _LOOKED_AT)].astype(np.float64)
+    some[~np.isfinite(some)] = np.nan
+    some = some[~np.isnan(some).all(axis=1)]
+    if not some.size:
         raise UnusableError("nan", f"{name} has no value in any lead")
-    edge = (held[rows] - 1) // 200  # beyond which are half a percent of the values
-    span = float(np.median(some[rows, held[rows] - 1 - edge] - some[rows, edge]))
+    some.sort(axis=1)  # NaN last
+    last = np.isfinite(some).sum(axis=1) - 1
+    edge, rows = last // 200, range(len(some))  # beyond the edge is half a percent of the values
+    span = float(np.median(some[rows, last - edge] - some[rows, edge]))
     for unit, (least, most) in _SPANS.items():
         if least <= span <= most:
             notices.append(f"values are assumed to be in {unit}, judging by their size")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError, SettingError, UnusableError
-from clocs.formats.source import Source
+from clocs.errors import ClocsError, SettingError, UnusableError, first_of
+from clocs.formats.source import Source, stem
 from clocs.recording import (
     LEAD_WORD,
     STANDARD_LEADS,
@@ -33,6 +35,8 @@ WITHOUT_VALUES = "leads without values"  # in `Recording.extra`, where such lead
 _FAR = 2**30  # ADC counts: no converter has as many
 _COUNTED = re.compile(rf"(?:ecg|ekg)?[\s_.:-]*{LEAD_WORD}[\s_.:-]*(\d+)", re.IGNORECASE).fullmatch
 _CHEST = re.compile(r"c[\s_]?([1-6])$", re.IGNORECASE)
+_OTHER_KINDS = re.compile(r"(?:EEG|EOG|EMG|ERG|MEG|ECoG|EP)\b", re.IGNORECASE)  # as EDF+ names them
+_ECG = re.compile(r"ecg|ekg", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,16 @@ class FileMetadata:
     notices: tuple[str, ...] = ()
 
 
+def unreadable(detail: str) -> UnusableError:
+    """The error of a file whose content makes no sense."""
+    return UnusableError("unreadable", detail)
+
+
+def truncated(detail: str) -> UnusableError:
+    """The error of a file that holds less than it promises."""
+    return UnusableError("truncated", detail)
+
+
 @contextmanager
 def decoding(name: str, what: str) -> Iterator[None]:
     """Turn whatever a library raises on a damaged file into one sentence; hide its warnings.
@@ -179,9 +193,12 @@ def decoding(name: str, what: str) -> Iterator[None]:
             yield
     except (ClocsError, ImportError, NameError, MemoryError):
         raise  # a broken installation or too little memory, not a broken recording
-    except Exception as error:
-        text = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UnusableError("unreadable", f"{name} cannot be read as {what}: {text}") from None
+    except BaseException as error:
+        kind = type(error).__name__
+        if not isinstance(error, Exception) and kind != "PanicException":  # which polars raises
+            raise
+        text = " ".join(str(error).split())[:200] or kind
+        raise unreadable(f"{name} cannot be read as {what}: {text}") from None
 
 
 def units_per_mv(unit: str) -> float:
@@ -205,8 +222,7 @@ def stretch(options: ReadOptions, *, rate: float, samples: int, name: str) -> sl
     first = round(options.start * rate) if options.start > 0 else 0
     last = samples if options.stop is None else min(round(options.stop * rate), samples)
     if last <= first:
-        detail = f"{name} has {samples:,} samples and none after {options.start:g} s"
-        raise UnusableError("truncated", detail)
+        raise truncated(f"{name} has {samples:,} samples and none after {options.start:g} s")
     return slice(first, last)
 
 
@@ -218,7 +234,7 @@ def near_whole(zero: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def make_recording(
     values: NDArray[Any],
-    said: FileMetadata,
+    meta: FileMetadata,
     *,
     per_mv: NDArray[np.float64] | float,
     zero: NDArray[Any] | float = 0.0,
@@ -234,7 +250,7 @@ def make_recording(
 
     Args:
         values: (leads, samples): ADC counts, or floats, NaN where there is no value.
-        said: With the final names of leads, and the rate.
+        meta: With the final names of leads, and the rate.
         per_mv: (leads,) ADC counts per mV; of floats, how many of their unit make one mV.
         zero: (leads,) the ADC count of 0 mV.
         missing: (leads, samples) where there is no value; None where there is one everywhere.
@@ -245,52 +261,47 @@ def make_recording(
     Raises:
         UnusableError: nan, where there is no value at all; implausible.
     """
-    leads, own_id = tuple(said.leads or ()), recording_id or name
+    leads, own_id = tuple(meta.leads or ()), recording_id or name
     gaps: tuple[Gap, ...] = ()
-    if values.dtype.kind == "f":
-        leads, digital, gain, gaps = quantize_with_gaps(
-            values, leads, name=name, per_mv=float(per_mv)
-        )
-        baseline = np.zeros(len(leads), np.int32)
-    else:
-        gain = per_mv if isinstance(per_mv, np.ndarray) else np.full(len(leads), float(per_mv))
-        zeros = zero if isinstance(zero, np.ndarray) else np.full(len(leads), float(zero))
+    if values.dtype.kind != "f":
+        gain, zeros = np.full(len(leads), per_mv, np.float64), np.full(len(leads), zero)
         missing = missing if missing is not None and missing.any() else None
         shift = _shift(values, zeros, missing)
         if shift is None:
-            mv = (values - zeros[:, None]) / gain[:, None]
+            values, per_mv = (values - zeros[:, None]) / gain[:, None], 1.0
             if missing is not None:
-                mv[missing] = np.nan
-            return make_recording(
-                mv, said, per_mv=1.0, name=name, recording_id=recording_id, select=select
-            )
-        baseline, digital = zeros.astype(np.int32), values
-        if any(shift):
-            baseline -= np.array(shift, np.int32)
-            digital = values.astype(np.int64) - np.array(shift)[:, None]
-        if missing is not None:
-            kept, gaps = find_gaps(missing, leads, name=name)
-            digital = np.where(missing, baseline.clip(-32768, 32767)[:, None], digital)[kept]
-            leads = tuple(leads[i] for i in kept)
-            gain, baseline = gain[kept], baseline[kept]
-        digital = np.ascontiguousarray(digital, np.int16)
-    extra = {**said.extra, "notice": "; ".join(said.notices)} if said.notices else dict(said.extra)
-    if len(leads) < len(said.leads or ()):
-        extra[WITHOUT_VALUES] = ", ".join(one for one in said.leads or () if one not in leads)
+                values[missing] = np.nan
+        else:
+            baseline, digital = zeros.astype(np.int32), values
+            if any(shift):
+                baseline -= np.array(shift, np.int32)
+                digital = values.astype(np.int64) - np.array(shift)[:, None]
+            if missing is not None:
+                kept, gaps = find_gaps(missing, leads, name=name)
+                digital = np.where(missing, baseline.clip(-32768, 32767)[:, None], digital)[kept]
+                leads, gain, baseline = tuple(leads[i] for i in kept), gain[kept], baseline[kept]
+            digital = np.ascontiguousarray(digital, np.int16)
+    if values.dtype.kind == "f":
+        made = quantize_with_gaps(values, leads, name=name, per_mv=float(per_mv))
+        leads, digital, gain, gaps = made
+        baseline = np.zeros(len(leads), np.int32)
+    extra = {**meta.extra, "notice": "; ".join(meta.notices)} if meta.notices else dict(meta.extra)
+    if len(leads) < len(meta.leads or ()):
+        extra[WITHOUT_VALUES] = ", ".join(one for one in meta.leads or () if one not in leads)
     recording = Recording(
         id=own_id,
-        patient=said.patient or own_id,
+        patient=meta.patient or own_id,
         leads=leads,
-        rate=said.rate or 0.0,
+        rate=meta.rate or 0.0,
         digital=digital,
         gain=gain,
         baseline=baseline,
-        unit=said.unit or "mV",
-        labels=said.labels,
-        episodes=said.episodes,
-        age=said.age,
-        sex=said.sex,
-        recorded_at=said.recorded_at,
+        unit=meta.unit or "mV",
+        labels=meta.labels,
+        episodes=meta.episodes,
+        age=meta.age,
+        sex=meta.sex,
+        recorded_at=meta.recorded_at,
         extra=extra,
         gaps=gaps,
     )
@@ -321,16 +332,15 @@ def _shift(
     return shift
 
 
-def leads_of(names: Sequence[str], mapped: Mapping[str, str], *, name: str) -> tuple[str, ...]:
-    """Leads by the names in a file, first by what the user said about them.
+def standard_names(names: Sequence[str], options: ReadOptions, *, name: str) -> tuple[str, ...]:
+    """Leads by the names in a file, each of which must have one; see `name_leads`.
 
     Raises:
         UnusableError: unreadable, where two are the same lead or one has no name.
     """
     if not all(text.strip() and text.isprintable() for text in names):
-        found = ", ".join(map(repr, names))[:100]
-        raise UnusableError("unreadable", f"{name} does not name each lead: {found}")
-    return name_leads(names, mapped, name=name)[0]
+        raise unreadable(f"{name} does not name each lead: {', '.join(map(repr, names)):.100}")
+    return name_leads(names, options.lead_names, name=name)[0]
 
 
 def name_leads(
@@ -369,7 +379,7 @@ def name_leads(
     for i, lead in enumerate(leads):
         if lead in used and lead in STANDARD_LEADS:
             same = ", ".join(repr(given[k]) for k, one in enumerate(leads) if one == lead)
-            raise UnusableError("unreadable", f"{name} has several leads of one name: {same}")
+            raise unreadable(f"{name} has several leads of one name: {same}")
         plain = unique = lead or f"signal {i}"
         for number in range(2, len(leads) + 2):
             if unique not in used:
@@ -377,8 +387,8 @@ def name_leads(
             unique = f"{plain} {number}"
         leads[i] = unique
         used.add(unique)
-    said = ", ".join(f"{lead} is {text}" for lead, text in noted.items())
-    return tuple(leads), {"leads": said} if said else {}
+    note = ", ".join(f"{lead} is {text}" for lead, text in noted.items())
+    return tuple(leads), {"leads": note} if note else {}
 
 
 def _by_company(given: Sequence[str], leads: Sequence[str]) -> dict[int, str]:
@@ -393,3 +403,152 @@ def _by_company(given: Sequence[str], leads: Sequence[str]) -> dict[int, str]:
     if beside_limbs and {"V1", "V2"} & set(chest.values()):
         found |= chest
     return found
+
+
+class SignalChoice(NamedTuple):
+    """Which signals of a file are kept, and what is known about them.
+
+    Attributes:
+        kept: Their numbers.
+        names: Their names.
+        unit: 'mV', or 'mixed' where some are no voltages.
+        extra: What `Recording.extra` should say.
+    """
+
+    kept: tuple[int, ...]
+    names: tuple[str, ...]
+    unit: str
+    extra: Mapping[str, str]
+
+
+def choose_signals(
+    kinds: tuple[tuple[int, str, str], ...], options: ReadOptions, *, name: str
+) -> SignalChoice:
+    """Voltages with the rate of the ECG, and the signals that the user names.
+
+    Args:
+        kinds: Samples in a unit of time, unit and name of each signal.
+        options: `leads` and `lead_names` count.
+        name: Of the file, for messages.
+
+    Raises:
+        UnusableError: unreadable, where no signal can be an ECG.
+    """
+    try:
+        return _chosen(kinds, options.leads, tuple(options.lead_names.items()))
+    except UnusableError as error:
+        raise UnusableError(error.reason, f"{name}: {error.detail}") from None
+
+
+@lru_cache(maxsize=256)  # most recordings of a dataset have the same signals
+def _chosen(
+    kinds: tuple[tuple[int, str, str], ...],
+    leads: tuple[str, ...] | None,
+    mapped: tuple[tuple[str, str], ...],
+) -> SignalChoice:
+    speeds, units, given = zip(*kinds, strict=True)
+    names, extra = name_leads(given, dict(mapped), name="it")
+    asked = {canonical_lead(lead) for lead in leads or ()}
+    in_volts = [unit.lower() in UNITS_PER_MV for unit in units]
+    voltages = [
+        i
+        for i, name in enumerate(names)
+        if name in asked or (in_volts[i] and not _OTHER_KINDS.match(given[i]))
+    ]
+    if not voltages:
+        found = ", ".join(f"{name} in {unit!r}" for name, unit in zip(names, units, strict=True))
+        raise unreadable(f"none of its signals is an ECG ({found:.200}); choose leads by name")
+    ecgs = [i for i in voltages if names[i] in STANDARD_LEADS or _ECG.search(names[i])]
+    leading = [i for i in voltages if names[i] in asked] or ecgs or voltages
+    speed = max(speeds[i] for i in leading)
+    kept = tuple(i for i in voltages if speeds[i] == speed)
+    left = [name for i, name in enumerate(names) if i not in kept]
+    if left:
+        extra["notice"] = f"Signals of another kind or rate are left out: {', '.join(left)}."
+    mixed = not all(in_volts[i] for i in kept)
+    if mixed:  # chosen by name: another channel takes the place of a lead
+        pairs = ((names[i], "mV" if in_volts[i] else units[i]) for i in kept)
+        extra["units"] = ", ".join(f"{name}: {unit}" for name, unit in pairs)
+    return SignalChoice(kept, tuple(names[i] for i in kept), "mixed" if mixed else "mV", extra)
+
+
+class OpenFile(Protocol):
+    """A file of several recordings, opened."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of its recordings; '' for the only one."""
+
+    def parts(self, options: ReadOptions) -> Sequence[Part]:
+        """One per recording."""
+
+    def read(self, options: ReadOptions) -> Recording:
+        """The recording `part` of the options, one of `names`."""
+
+    def close(self) -> object:
+        """Let go of the file."""
+
+
+class FileReader:
+    """Reads files of several recordings; the last one stays open for the next of them.
+
+    Args:
+        what: The format, for messages.
+        open_file: Opens a file of a source.
+    """
+
+    def __init__(
+        self, what: str, open_file: Callable[[Source, str, ReadOptions], OpenFile]
+    ) -> None:
+        self._what, self._open = what, open_file
+        self._kept: tuple[tuple[Any, ...], OpenFile] | None = None
+
+    def __reduce__(self) -> tuple[type[FileReader], tuple[object, ...]]:
+        return FileReader, (self._what, self._open)  # another process opens its own
+
+    def read(self, source: Source, path: str, options: ReadOptions) -> Recording:
+        """The recording of a part."""
+        with self._opened(source, path, options) as file:
+            check_part(options.part, file.names, name=stem(path))
+            return file.read(options)
+
+    def parts(self, source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
+        """All recordings of a file."""
+        with self._opened(source, path, options) as file:
+            return file.parts(options)
+
+    @contextmanager
+    def _opened(self, source: Source, path: str, options: ReadOptions) -> Iterator[OpenFile]:
+        disk = source.on_disk(path)
+        state = None if disk is None else os.stat(disk)  # noqa: PTH116
+        same = (source, path) if state is None else (disk, state.st_mtime_ns, state.st_size)
+        key = (os.getpid(), options.leads, tuple(options.lead_names.items()), *same)
+        with decoding(stem(path), self._what):
+            if self._kept is not None and self._kept[0] == key:
+                yield self._kept[1]
+                return
+            file = self._open(source, path, options)
+            try:
+                yield file
+                several = len(file.names) > 1
+            except BaseException:
+                file.close()
+                raise
+            if not several:
+                file.close()
+                return
+            if self._kept is not None and self._kept[0][0] == os.getpid():
+                self._kept[1].close()
+            self._kept = key, file
+
+
+def check_part(part: str, names: Collection[str], *, name: str) -> None:
+    """Refuse a part that is not among the names of a file's recordings.
+
+    Raises:
+        UnusableError: unreadable.
+    """
+    if part not in names:
+        raise unreadable(
+            f"{name} has no recording {part!r}; it has {first_of([repr(one) for one in names], 5)}"
+        )

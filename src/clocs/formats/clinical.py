@@ -82,7 +82,7 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
     extra = {"statements": "; ".join(filter(None, pairs))}
     extra["device"] = "".join(filter(str.isprintable, device))
     said = FileMetadata(
-        leads=base.leads_of([one.label for one in leads], options.lead_names, name=name),
+        leads=base.standard_names([one.label for one in leads], options, name=name),
         rate=rate,
         patient=patient.patient_id.strip() or None,
         age=None if patient.age is None or not 0 <= patient.age <= 150 else float(patient.age),

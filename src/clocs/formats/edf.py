@@ -9,36 +9,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, time
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
 from clocs.formats import base
-from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_signals import Integers, decode
 from clocs.limits import MAX_HEADER_BYTES, check_size
-from clocs.recording import (
-    STANDARD_LEADS,
-    UNITS_PER_MV,
-    Episode,
-    Recording,
-    canonical_lead,
-    check_rate,
-)
+from clocs.recording import UNITS_PER_MV, Episode, Recording, check_rate
 
 _FIXED = 256  # bytes before the signals' fields, and of each signal's
 _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 _UNKNOWN_DATE = date(1985, 1, 1)  # what anonymized files have
 _WIDTHS = (16, 80, 8, 8, 8, 8, 8, 80, 8)  # of the signals' fields, in order
 _COUNT = re.compile(rb"\d{1,8} *")
-_OTHER_KINDS = re.compile(r"(?:EEG|EOG|EMG|ERG|MEG|ECoG|EP)\b", re.IGNORECASE)  # as EDF+ names them
-_ECG = re.compile(r"ecg|ekg", re.IGNORECASE)
 _AT_ONCE = 8 << 20  # bytes, where only annotations are looked for
 _MAX_TEXT = 2000  # characters of annotations in `extra`
 _MAX_ANNOTATIONS = 1_000_000
@@ -53,7 +44,7 @@ RHYTHMS = frozenset(
 )
 
 
-class Note(NamedTuple):
+class _Note(NamedTuple):
     """An annotation: when it starts and how long it lasts, in seconds, and its text."""
 
     onset: float
@@ -74,8 +65,7 @@ class _Signal(NamedTuple):
     start: int  # sample of a data record
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(NamedTuple):
     """A whole header.
 
     Attributes:
@@ -84,10 +74,11 @@ class _Header:
         records: Data records that lie in the file.
         seconds: Of a data record.
         record_samples: Of all signals in a data record.
+        record_bytes: Of a data record.
         signals: Without those of annotations.
         annotations: (first byte, last byte) of each signal of annotations in a data record.
         continuous: Whether no time passes between data records.
-        said: On the patient, the time and the equipment.
+        meta: On the patient, the time and the equipment.
     """
 
     bytes_per_sample: int
@@ -95,14 +86,11 @@ class _Header:
     records: int
     seconds: float
     record_samples: int
+    record_bytes: int
     signals: tuple[_Signal, ...]
     annotations: tuple[tuple[int, int], ...]
     continuous: bool
-    said: FileMetadata
-
-    @property
-    def record_bytes(self) -> int:
-        return self.record_samples * self.bytes_per_sample
+    meta: FileMetadata
 
 
 def is_edf(head: bytes) -> bool:
@@ -123,35 +111,29 @@ def _read_header(source: Source, path: str) -> _Header:
     """
     head = source.head(path, _FIXED)
     if not is_edf(head):
-        raise UnusableError("unreadable", f"{path} has no header of EDF")
+        raise unreadable(f"{path} has no header of EDF")
     size = int(head[184:192])
     check_size(size, packed=size, name=path, most=MAX_HEADER_BYTES)
     text = source.head(path, size).decode("latin-1")
     if len(text) < size:
-        raise UnusableError("truncated", f"{path} breaks off in its header")
-    width = 3 if head[:1] == b"\xff" else 2
-    kind = text[192:236]
+        raise truncated(f"{path} breaks off in its header")
+    width, kind = 3 if head[:1] == b"\xff" else 2, text[192:197]
     try:
         promised, seconds = int(text[236:244]), float(text[244:252])
         if not 0 <= seconds < math.inf:
             raise ValueError(f"a data record lasts {seconds} s")
-        signals, annotations, record_samples = _signals(text, int(text[252:256]), width)
+        signals, annotations, samples = _signals(text, int(text[252:256]), width)
     except (ValueError, OverflowError, ZeroDivisionError) as error:
-        raise UnusableError("unreadable", f"the header of {path} is damaged: {error}") from None
-    present = (source.size(path) - size) // (record_samples * width) if record_samples else 0
-    if promised > present:
-        raise UnusableError("truncated", f"{path} has {present:,} of {promised:,} data records")
-    return _Header(
-        bytes_per_sample=width,
-        size=size,
-        records=present if promised < 0 else promised,
-        seconds=seconds,
-        record_samples=record_samples,
-        signals=signals,
-        annotations=annotations,
-        continuous=kind[:5] not in ("EDF+D", "BDF+D"),
-        said=_said(text, plus=kind[:4] in ("EDF+", "BDF+")),
-    )
+        raise unreadable(f"the header of {path} is damaged: {error}") from None
+    record = samples * width
+    held = (source.size(path) - size) // record if record else 0
+    if promised > held:
+        raise truncated(f"{path} has {held:,} of {promised:,} data records")
+    continuous = kind not in ("EDF+D", "BDF+D")
+    meta = _metadata(text, plus=kind[:4] in ("EDF+", "BDF+"))
+    records = held if promised < 0 else promised
+    sizes = width, size, records, seconds, samples, record
+    return _Header(*sizes, signals, annotations, continuous, meta)
 
 
 def _signals(
@@ -160,8 +142,9 @@ def _signals(
     fields: list[list[str]] = []
     at = _FIXED
     for size in _WIDTHS:
-        fields.append([text[at + i * size : at + (i + 1) * size].strip() for i in range(count)])
-        at += size * count
+        stop = at + size * count
+        fields.append([text[i : i + size].strip() for i in range(at, stop, size)])
+        at = stop
     signals: list[_Signal] = []
     annotations: list[tuple[int, int]] = []
     start = 0
@@ -182,7 +165,7 @@ def _signals(
     return tuple(signals), tuple(annotations), start
 
 
-def _said(text: str, *, plus: bool) -> FileMetadata:
+def _metadata(text: str, *, plus: bool) -> FileMetadata:
     """What the fixed fields say; plain EDF has one text for the patient."""
     person = text[8:88].split()
     code, sex, birth = (*person, "X", "X", "X")[:3]
@@ -192,22 +175,17 @@ def _said(text: str, *, plus: bool) -> FileMetadata:
         code = code.replace("_", " ")
     words = (*text[88:168].split(), "X", "X", "X", "X", "X")
     plus = words[0] == "Startdate"
-    day = _date(words[1]) if plus else _short_date(text[168:176])
-    born, age = _date(birth), None
-    if day is not None and born is not None:
-        years = (day - born).days / 365.25
-        # Whole years: more would tell the day of birth.
-        age = float(int(years)) if 0 <= years < 130 else None
-    clock = (*text[176:184].replace(":", ".").split("."), "", "", "")[:3]
+    day, born = _date(words[1]) if plus else _short_date(text[168:176]), _date(birth)
+    years = (day - born).days / 365.25 if day and born else -1.0
     try:
-        hours, minutes, seconds = map(int, clock)
-        hour = time(hours, minutes, seconds)
+        hour = time(*map(int, text[176:184].replace(":", ".").split(".")[:3]))
     except ValueError:
         hour = time()
     return FileMetadata(
         patient=None if code == "X" else code,
         sex={"M": "male", "F": "female"}.get(sex),
-        age=age,
+        # Whole years: more would tell the day of birth.
+        age=float(int(years)) if 0 <= years < 130 else None,
         recorded_at=None if day is None else datetime.combine(day, hour).isoformat(),
         extra={"equipment": words[4]} if plus and words[4] != "X" else {},
     )
@@ -245,12 +223,15 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
     """
     options = options or ReadOptions()
     header = _read_header(source, path)
-    kept, names, extra = _choice(header, options, path)
-    signals = [header.signals[i] for i in kept]
+    if not header.signals or not header.seconds:
+        raise unreadable(f"{path} has no signal over time")
+    kinds = tuple((one.samples, one.unit, one.name) for one in header.signals)
+    choice = base.choose_signals(kinds, options, name=path)
+    signals = [header.signals[i] for i in choice.kept]
     per_record = signals[0].samples
     rate = per_record / header.seconds
     check_rate(rate, name=path)
-    notes: list[Note] = []
+    notes: list[_Note] = []
     onsets: NDArray[np.int64] | None = None
     if header.annotations:
         starts, notes = _annotations(source, path)
@@ -266,19 +247,19 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
         turn = np.where(per_mv < 0, -1, 1)
         counts, per_mv, zero = counts.astype(np.int32) * turn[:, None], per_mv * turn, zero * turn
     episodes, others = _within(notes, rate, wanted, samples)
-    extra |= {"filters": signals[0].filters, "transducer": signals[0].transducer}
-    extra |= {**header.said.extra, "annotations": others}
-    said = replace(
-        header.said,
-        leads=names,
+    extra = {**choice.extra, "filters": signals[0].filters, "transducer": signals[0].transducer}
+    extra |= {**header.meta.extra, "annotations": others}
+    meta = replace(
+        header.meta,
+        leads=choice.names,
         rate=rate,
-        unit="mixed" if "units" in extra else "mV",
+        unit=choice.unit,
         episodes=episodes,
         extra={key: value for key, value in extra.items() if value},
     )
     return base.make_recording(
         counts,
-        said,
+        meta,
         per_mv=per_mv,
         zero=zero,
         missing=missing,
@@ -286,38 +267,6 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
         recording_id=stem(path),
         select=options.leads,
     )
-
-
-def _choice(
-    header: _Header, options: ReadOptions, path: str
-) -> tuple[list[int], tuple[str, ...], dict[str, str]]:
-    """Voltages with the rate of the ECG, and what is named by the user; their names; notes."""
-    if not header.signals or not header.seconds:
-        raise UnusableError("unreadable", f"{path} has no signal over time")
-    names, extra = base.name_leads([s.name for s in header.signals], options.lead_names, name=path)
-    asked = {canonical_lead(lead) for lead in options.leads or ()}
-    voltages = [
-        i
-        for i, signal in enumerate(header.signals)
-        if names[i] in asked
-        or (signal.unit.lower() in UNITS_PER_MV and not _OTHER_KINDS.match(signal.name))
-    ]
-    if not voltages:
-        found = ", ".join(f"{s.name} in {s.unit!r}" for s in header.signals)
-        raise UnusableError(
-            "unreadable", f"none of the signals of {path} is an ECG ({found:.200}); choose by name"
-        )
-    ecgs = [i for i in voltages if names[i] in STANDARD_LEADS or _ECG.search(names[i])]
-    leading = [i for i in voltages if names[i] in asked] or ecgs or voltages
-    most = max(header.signals[i].samples for i in leading)
-    kept = [i for i in voltages if header.signals[i].samples == most]
-    left = [names[i] for i in range(len(names)) if i not in kept]
-    if left:
-        extra["notice"] = f"Signals of another kind or rate are left out: {', '.join(left)}."
-    mixed = [i for i in kept if header.signals[i].unit.lower() not in UNITS_PER_MV]
-    if mixed:
-        extra["units"] = ", ".join(f"{names[i]}: {header.signals[i].unit}" for i in mixed)
-    return kept, tuple(names[i] for i in kept), extra
 
 
 def _counts(
@@ -340,7 +289,7 @@ def _counts(
     whole = not first and count == header.records
     data = source.read(path)[start : start + size] if whole else source.piece(path, start, size)
     if len(data) < size:
-        raise UnusableError("truncated", f"{path} breaks off in data record {first + count}")
+        raise truncated(f"{path} breaks off in data record {first + count}")
     flat: Integers = (
         np.frombuffer(data, "<i2")
         if header.bytes_per_sample == 2
@@ -348,9 +297,7 @@ def _counts(
     )
     records = flat.reshape(count, header.record_samples)
     shape = (len(signals), wanted.stop - wanted.start)
-    rows: list[NDArray[Any]] = [
-        records[:, one.start : one.start + per_record].reshape(-1) for one in signals
-    ]
+    rows = [records[:, one.start : one.start + per_record].reshape(-1) for one in signals]
     if onsets is None:
         skipped = wanted.start - first * per_record
         return np.stack([row[skipped : skipped + shape[1]] for row in rows]), None
@@ -368,28 +315,26 @@ def _onsets(starts: Sequence[float], header: _Header, rate: float, path: str) ->
     """The first sample of each data record, on the clock of the first."""
     seconds = np.array(starts)
     if len(seconds) != header.records or not np.isfinite(seconds).all() or not header.records:
-        detail = f"{path} does not say when each of its data records starts"
-        raise UnusableError("unreadable", detail)
+        raise unreadable(f"{path} does not say when each of its data records starts")
     places = np.rint((seconds - seconds[0]) * rate)
     if places.min() < 0 or places.max() > 2**40:
-        raise UnusableError("unreadable", f"the data records of {path} are not in order")
-    found: NDArray[np.int64] = places.astype(np.int64)
-    return found
+        raise unreadable(f"the data records of {path} are not in order")
+    return np.asarray(places, np.int64)
 
 
 @lru_cache(maxsize=2)  # stretches of one recording follow each other
-def _annotations(source: Source, path: str) -> tuple[list[float], list[Note]]:
+def _annotations(source: Source, path: str) -> tuple[list[float], list[_Note]]:
     """The start of each data record, and all annotations, relative to the first record's start."""
     header = _read_header(source, path)
     starts: list[float] = []
-    notes: list[Note] = []
+    notes: list[_Note] = []
     step = max(_AT_ONCE // header.record_bytes, 1)
     for first in range(0, header.records, step):
         count = min(step, header.records - first)
         start = header.size + first * header.record_bytes
         data = source.piece(path, start, count * header.record_bytes)
         for at in range(0, len(data), header.record_bytes):
-            own: list[Note] = []
+            own: list[_Note] = []
             for low, high in header.annotations:
                 own += _parsed(data[at + low : at + high])
             starts.append(next((n.onset for n in own if not n.text), float("nan")))
@@ -400,7 +345,7 @@ def _annotations(source: Source, path: str) -> tuple[list[float], list[Note]]:
     return starts, [note._replace(onset=note.onset - zero) for note in notes]
 
 
-def _parsed(data: bytes) -> Iterator[Note]:
+def _parsed(data: bytes) -> Iterator[_Note]:
     """The annotations in one data record: onset, 21, duration, 20, text, 20, text, 20, 0."""
     for one in data.split(b"\0"):
         time, _, texts = one.partition(b"\x14")
@@ -412,33 +357,27 @@ def _parsed(data: bytes) -> Iterator[Note]:
         if not (abs(start) < 1e9 and (lasts is None or 0 <= lasts < 1e9)):
             continue
         for text in texts.split(b"\x14")[:-1]:
-            yield Note(start, lasts, text.decode("utf-8", "replace").strip())
+            yield _Note(start, lasts, text.decode("utf-8", "replace").strip())
 
 
 def _within(
-    notes: Sequence[Note], rate: float, wanted: slice, samples: int
+    notes: Sequence[_Note], rate: float, wanted: slice, samples: int
 ) -> tuple[tuple[Episode, ...], str]:
     """Rhythms within a stretch as episodes, and the other annotations there as text."""
     timed = sorted(notes, key=lambda note: note.onset)
     rhythms = [note for note in timed if is_rhythm(note.text)]
+    ends = [*(round(note.onset * rate) for note in rhythms[1:]), samples]
     episodes = []
-    for number, note in enumerate(rhythms):
-        start = round(note.onset * rate)
-        follows = rhythms[number + 1 :]
-        stop = round(follows[0].onset * rate) if follows else samples
-        if note.duration:
-            stop = round((note.onset + note.duration) * rate)
-        start, stop = max(start, wanted.start), min(stop, wanted.stop)
+    for note, following in zip(rhythms, ends, strict=False):
+        lasts = round((note.onset + note.duration) * rate) if note.duration else following
+        start, stop = max(round(note.onset * rate), wanted.start), min(lasts, wanted.stop)
         if start < stop:
             label = note.text.lstrip("(").strip()
             episodes.append(Episode(start - wanted.start, stop - wanted.start, label))
     low, high = wanted.start / rate, wanted.stop / rate
-    others = [
-        f"{note.onset:g} s: {note.text}"
-        for note in timed
-        if low <= note.onset < high and not is_rhythm(note.text)
-    ]
-    return tuple(episodes), "; ".join(others)[:_MAX_TEXT]
+    others = [note for note in timed if low <= note.onset < high and not is_rhythm(note.text)]
+    text = "; ".join(f"{note.onset:g} s: {note.text}" for note in others)
+    return tuple(episodes), text[:_MAX_TEXT]
 
 
 def is_rhythm(text: str) -> bool:
@@ -452,7 +391,7 @@ def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
     if not header.continuous:
         starts = [start for start in _annotations(source, path)[0] if math.isfinite(start)]
         seconds = max(starts) - starts[0] + header.seconds if starts else seconds
-    return (Part(seconds=seconds, patient=header.said.patient),)
+    return (Part(seconds=seconds, patient=header.meta.patient),)
 
 
 EDF = FileFormat(

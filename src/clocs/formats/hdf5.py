@@ -11,6 +11,9 @@ import math
 import mmap
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.array_files import ArrayReader, Tree
-from clocs.formats.base import FileFormat
+from clocs.formats.array_files import ArrayFile
+from clocs.formats.base import FileFormat, FileReader, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 
@@ -39,7 +42,7 @@ _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13
 _CLASSES |= {14: "i8", 15: "u8"}
 
 
-def _open_hdf5(source: Source, path: str) -> Tree:
+def _open_hdf5(source: Source, path: str, options: ReadOptions) -> ArrayFile:
     """The arrays of a file, found without reading them.
 
     Raises:
@@ -47,40 +50,35 @@ def _open_hdf5(source: Source, path: str) -> Tree:
     """
     import h5py
 
-    disk = source.on_disk(path)
-    # By a file of Python's: HDF5 would lock the path for as long as it is open.
-    opened = io.BytesIO(source.read(path)) if disk is None else Path(disk).open("rb")  # noqa: SIM115
-    try:
-        file = h5py.File(opened, "r")
-    except BaseException:
-        opened.close()
-        raise
-
-    def close() -> None:
-        file.close()
-        opened.close()
-
+    disk, name = source.on_disk(path), stem(path)
     arrays: dict[str, Any] = {}
     attributes: dict[str, dict[str, Any]] = {}
-    try:
-        _check_heaps(opened, stem(path))
-        _walk(file, "", arrays, attributes, stem(path), source.size(path), [0])
-    except BaseException:
-        close()
-        raise
-    return Tree(arrays, source.size(path), attributes, close)
+    with ExitStack() as stack:
+        # By a file of Python's: HDF5 would lock the path for as long as it is open.
+        opened: Any = stack.enter_context(
+            io.BytesIO(source.read(path)) if disk is None else Path(disk).open("rb")  # noqa: SIM115
+        )
+        file = stack.enter_context(h5py.File(opened, "r"))
+        if disk is None:
+            _check_heaps(opened.getvalue(), name)
+        else:
+            with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                _check_heaps(mapped, name)
+        for number, (below, item) in enumerate(_walk(file, "")):
+            if number > _MAX_ITEMS or below.count("/") > _MAX_DEPTH:
+                raise UnusableError("exceeds limits", f"{name} has groups or items without end")
+            attributes[below] = _attributes(item)
+            if isinstance(item, h5py.Dataset) and item.shape is not None:
+                if item.chunks:  # is unpacked whole, however little of it is read
+                    chunk = math.prod(item.chunks) * item.dtype.itemsize
+                    check_size(chunk, packed=source.size(path), name=name)
+                is_text = item.attrs.get("MATLAB_class") == b"char" and item.dtype.kind == "u"
+                arrays[below] = _Text(item) if is_text else item
+        return ArrayFile(source, path, options, arrays, attributes, stack.pop_all().close)
 
 
-def _check_heaps(opened: Any, name: str) -> None:
+def _check_heaps(data: bytes | mmap.mmap, name: str) -> None:
     """Refuse texts of variable length whose store never ends: HDF5 would read it for ever."""
-    if isinstance(opened, io.BytesIO):
-        _check_objects(opened.getvalue(), name)
-    else:
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            _check_objects(mapped, name)
-
-
-def _check_objects(data: bytes | mmap.mmap, name: str) -> None:
     at = data.find(_HEAP)
     while at >= 0:
         place, stop = at + 16, at + int.from_bytes(data[at + 8 : at + 16], "little")
@@ -89,44 +87,24 @@ def _check_objects(data: bytes | mmap.mmap, name: str) -> None:
             size = int.from_bytes(data[place + 8 : place + 16], "little")
             step = 16 + size + -size % 8 if number else size  # number 0 is what is left
             if not 0 < step <= stop - place:
-                raise UnusableError("unreadable", f"{name} is damaged: its texts have no end")
+                raise unreadable(f"{name} is damaged: its texts have no end")
             place += step
         at = data.find(_HEAP, at + 1)
 
 
-def _walk(
-    group: Any,
-    path: str,
-    arrays: dict[str, Any],
-    attributes: dict[str, dict[str, Any]],
-    name: str,
-    packed: int,
-    seen: list[int],
-) -> None:
-    """Collect what lies below a group, by hard links alone."""
+def _walk(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The group and all groups and datasets below it, by path, by hard links alone."""
     import h5py
 
-    attributes[path] = _attributes(group)
-    if path.count("/") > _MAX_DEPTH:
-        raise UnusableError("exceeds limits", f"{name} has groups inside groups without end")
+    yield path, group
     for key in group:
-        seen[0] += 1
-        if seen[0] > _MAX_ITEMS:
-            raise UnusableError("exceeds limits", f"{name} holds more than {_MAX_ITEMS:,} items")
         if key.startswith("#") or not isinstance(group.get(key, getlink=True), h5py.HardLink):
             continue
-        below = f"{path}/{key}" if path else key
-        item = group[key]
+        below, item = f"{path}/{key}" if path else key, group[key]
         if isinstance(item, h5py.Group):
-            _walk(item, below, arrays, attributes, name, packed, seen)
-        elif isinstance(item, h5py.Dataset) and item.shape is not None:
-            if item.external or item.is_virtual:
-                continue
-            if item.chunks:  # is unpacked whole, however little of it is read
-                chunk = math.prod(item.chunks) * item.dtype.itemsize
-                check_size(chunk, packed=packed, name=name)
-            arrays[below] = _Text(item) if _is_text(item) else item
-            attributes[below] = _attributes(item)
+            yield from _walk(item, below)
+        elif isinstance(item, h5py.Dataset) and not (item.external or item.is_virtual):
+            yield below, item
 
 
 def _attributes(item: Any) -> dict[str, Any]:
@@ -149,11 +127,6 @@ def _attributes(item: Any) -> dict[str, Any]:
     return found
 
 
-def _is_text(item: Any) -> bool:
-    """Whether MATLAB wrote characters, as numbers of 16 bits."""
-    return bool(item.attrs.get("MATLAB_class") == b"char") and item.dtype.kind == "u"
-
-
 class _Text:
     """Characters that MATLAB has written as one text."""
 
@@ -173,23 +146,23 @@ def _is_hdf5(head: bytes) -> bool:
     return not head.startswith(b"MATLAB") and any(head[at : at + 8] == _MAGIC for at in starts)
 
 
-def _open_matlab(source: Source, path: str) -> Tree:
+def _open_matlab(source: Source, path: str, options: ReadOptions) -> ArrayFile:
     if source.head(path, len(_V73)) == _V73:
-        return _open_hdf5(source, path)
+        return _open_hdf5(source, path, options)
     data = source.read(path)
+    found: dict[str, Any]
     # Version 4 begins with a number, version 5 with four letters; on one damaged file of version 5
     # in 400, SciPy ends the process.
-    found = _version_4(data) if 0 in data[:4] else _Version5(data, stem(path)).variables()
+    if 0 in data[:4]:
+        from scipy.io import loadmat
+
+        file: Any = io.BytesIO(data)
+        found = {key: value for key, value in loadmat(file).items() if not key.startswith("__")}
+    else:
+        found = _Version5(data, stem(path)).variables()
     arrays: dict[str, Any] = {}
     _flatten("", found, arrays)
-    return Tree(arrays, packed=source.size(path))
-
-
-def _version_4(data: bytes) -> dict[str, Any]:
-    from scipy.io import loadmat
-
-    file: Any = io.BytesIO(data)
-    return {key: value for key, value in loadmat(file).items() if not key.startswith("__")}
+    return ArrayFile(source, path, options, arrays)
 
 
 def _flatten(path: str, value: Any, arrays: dict[str, Any]) -> None:
@@ -212,79 +185,78 @@ class _Version5:
     def __init__(self, data: bytes, name: str) -> None:
         self._data, self._name, self._matrices = data, name, 0
         self._order = "<" if data[126:128] == b"IM" else ">"
+        self._damaged = unreadable(f"{name} is a damaged MATLAB file")
 
     def variables(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        at = _V5_HEADER
         room = min(max(UNPACKED_FREELY, MAX_TIMES_SMALLER * len(self._data)), MAX_BYTES)
-        while at + 8 <= len(self._data):
-            kind, content, at = self._element(memoryview(self._data), at)
-            if kind == _COMPRESSED:
-                unpacker = zlib.decompressobj()
-                unpacked = unpacker.decompress(content, room + 1)
-                room -= len(unpacked)
-                if room < 0:
-                    detail = f"{self._name} unpacks to more than an ECG has"
-                    raise UnusableError("exceeds limits", detail)
-                if not unpacker.eof:
-                    raise self._truncated()
-                kind, content, _ = self._element(memoryview(unpacked), 0)
-            if kind == _MATRIX:
-                called, value = self._matrix(content, 0)
-                found[called] = value
+        try:
+            for kind, content in self._elements(memoryview(self._data)[_V5_HEADER:]):
+                element = kind, content
+                if kind == _COMPRESSED:
+                    unpacker = zlib.decompressobj()
+                    unpacked = unpacker.decompress(content, room + 1)
+                    room -= len(unpacked)
+                    if room < 0:
+                        text = f"{self._name} unpacks to more than an ECG has"
+                        raise UnusableError("exceeds limits", text)
+                    if not unpacker.eof:
+                        raise truncated(f"{self._name} breaks off")
+                    element = next(self._elements(memoryview(unpacked)))
+                if element[0] == _MATRIX:
+                    called, value = self._matrix(element[1], 0)
+                    found[called] = value
+        except StopIteration:
+            raise truncated(f"{self._name} breaks off") from None
         return found
 
-    def _element(self, data: memoryview, at: int) -> tuple[int, memoryview, int]:
-        """The type and content of the element at a place, and where the next one is."""
-        if at + 8 > len(data):
-            raise self._truncated()
-        kind, size = struct.unpack_from(self._order + "II", data, at)
-        if kind >> 16:  # at most four bytes, together with their size
-            kind, size = kind & 0xFFFF, kind >> 16
-            if size > 4:
-                raise self._damaged()
-            return kind, data[at + 4 : at + 4 + size], at + 8
-        stop = at + 8 + size
-        if stop > len(data):
-            raise self._truncated()
-        return kind, data[at + 8 : stop], stop if kind == _COMPRESSED else stop + -size % 8
+    def _elements(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """The type and content of each element."""
+        at = 0
+        while at + 8 <= len(data):
+            kind, size = struct.unpack_from(self._order + "II", data, at)
+            start, padding = at + 8, 0 if kind == _COMPRESSED else -size % 8
+            if kind >> 16:  # at most four bytes, together with their size
+                kind, size, start = kind & 0xFFFF, kind >> 16, at + 4
+                padding = 4 - size
+                if padding < 0:
+                    raise self._damaged
+            if start + size > len(data):
+                raise truncated(f"{self._name} breaks off")
+            yield kind, data[start : start + size]
+            at = start + size + padding
 
-    def _numbers(self, data: memoryview, at: int) -> tuple[NDArray[Any], int]:
-        kind, content, after = self._element(data, at)
+    def _numbers(self, elements: Iterator[tuple[int, memoryview]]) -> NDArray[Any]:
+        kind, content = next(elements)
         dtype = np.dtype(self._order + _TYPES.get(kind, "V0"))
         if not dtype.itemsize or len(content) % dtype.itemsize:
-            raise self._damaged()
-        return np.frombuffer(content, dtype), after
+            raise self._damaged
+        return np.frombuffer(content, dtype)
 
     def _matrix(self, data: memoryview, depth: int) -> tuple[str, Any]:
         """The name of a matrix and its value; None where it is of no kind that is read."""
         self._matrices += 1
         if depth > _MAX_DEPTH or self._matrices > _MAX_ITEMS:
-            detail = f"{self._name} holds structs inside structs without end"
-            raise UnusableError("exceeds limits", detail)
+            raise UnusableError("exceeds limits", f"{self._name} holds structs without end")
         if not len(data):  # how an empty cell is written
             return "", np.zeros((0, 0))
-        flags, at = self._numbers(data, 0)
-        sizes, at = self._numbers(data, at)
-        shape = tuple(map(int, sizes))
+        elements = self._elements(data)
+        flags, shape = self._numbers(elements), tuple(map(int, self._numbers(elements)))
         if not len(flags) or not 2 <= len(shape) <= _MAX_DEPTH or min(shape) < 0:
-            raise self._damaged()
-        _, letters, at = self._element(data, at)
-        kind, value = int(flags[0]) & 0xFF, None
+            raise self._damaged
+        called, kind, value = next(elements)[1], int(flags[0]) & 0xFF, None
         if kind in _CLASSES:
-            numbers, _ = self._numbers(data, at)
-            value = np.asarray(self._shaped(numbers, shape), _CLASSES[kind])
+            value = np.asarray(self._shaped(self._numbers(elements), shape), _CLASSES[kind])
         elif kind == _CHAR:
-            value = self._texts(data, at, shape)
+            value = self._texts(*next(elements), shape)
         elif kind in (_CELL, _STRUCT, _OBJECT):
-            value = self._fields(data, at, shape, depth, kind)
-        return bytes(letters).decode("latin-1"), value
+            value = self._fields(elements, shape, depth, kind)
+        return bytes(called).decode("latin-1"), value
 
-    def _texts(self, data: memoryview, at: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _texts(self, kind: int, content: memoryview, shape: tuple[int, ...]) -> NDArray[Any]:
         """One text per row of a matrix of characters."""
-        kind, content, _ = self._element(data, at)
         if kind not in _TEXTS:
-            raise self._damaged()
+            raise self._damaged
         code = _TEXTS[kind]
         if code in ("utf-16", "utf-32"):
             code += "-le" if self._order == "<" else "-be"
@@ -294,30 +266,32 @@ class _Version5:
         return np.array(["".join(row) for row in rows.tolist()], dtype=np.str_)
 
     def _fields(
-        self, data: memoryview, at: int, shape: tuple[int, ...], depth: int, kind: int
+        self,
+        elements: Iterator[tuple[int, memoryview]],
+        shape: tuple[int, ...],
+        depth: int,
+        kind: int,
     ) -> Any:
         """The elements of a cell or struct by number, where there are several, and field."""
         names = [""]
         if kind != _CELL:
             if kind == _OBJECT:  # the name of its class
-                *_, at = self._element(data, at)
-            width, at = self._numbers(data, at)
-            _, letters, at = self._element(data, at)
-            size, text = int(width[0]) if len(width) else 0, bytes(letters)
+                next(elements)
+            size, text = sum(self._numbers(elements)[:1].tolist()), bytes(next(elements)[1])
             if size < 1:
-                raise self._damaged()
+                raise self._damaged
             fields = [text[i : i + size].split(b"\0")[0] for i in range(0, len(text), size)]
             names = [field.decode("latin-1") for field in fields]
         count = math.prod(shape)
-        if 8 * count > len(data):  # each takes eight bytes at least
-            raise self._truncated()
+        if count > _MAX_ITEMS:
+            raise truncated(f"{self._name} breaks off")
         records: list[dict[str, Any]] = []
         for _ in range(count):
             record: dict[str, Any] = {}
             for name in names:
-                element, content, at = self._element(data, at)
+                element, content = next(elements)
                 if element != _MATRIX:
-                    raise self._damaged()
+                    raise self._damaged
                 record[name] = self._matrix(content, depth + 1)[1]
             records.append(record)
         order = np.arange(count).reshape(shape, order="F").ravel()  # columns lie one by one
@@ -328,23 +302,13 @@ class _Version5:
 
     def _shaped(self, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """Values that lie column after column."""
-        try:
-            return values.reshape(shape, order="F")
-        except ValueError:
-            raise self._damaged() from None
-
-    def _truncated(self) -> UnusableError:
-        return UnusableError("truncated", f"{self._name} breaks off")
-
-    def _damaged(self) -> UnusableError:
-        return UnusableError("unreadable", f"{self._name} is a damaged MATLAB file")
+        if len(values) != math.prod(shape):
+            raise self._damaged
+        return values.reshape(shape, order="F")
 
 
-def _is_matlab(head: bytes) -> bool:
-    return head.startswith((_V5, _V73))
-
-
-_HDF5, _MATLAB = ArrayReader("HDF5", _open_hdf5), ArrayReader("MATLAB", _open_matlab)
+_HDF5, _MATLAB = FileReader("HDF5", _open_hdf5), FileReader("MATLAB", _open_matlab)
+_IS_MATLAB = methodcaller("startswith", (_V5, _V73))
 HDF5 = FileFormat(
     "HDF5",
     ".h5",
@@ -356,5 +320,5 @@ HDF5 = FileFormat(
     may_crash=True,
 )
 MATLAB = FileFormat(
-    "MATLAB", ".mat", _MATLAB.read, recognize=_is_matlab, parts=_MATLAB.parts, may_crash=True
+    "MATLAB", ".mat", _MATLAB.read, recognize=_IS_MATLAB, parts=_MATLAB.parts, may_crash=True
 )

@@ -100,7 +100,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
     if len(data) < count * width:
         raise UnusableError("truncated", f"{name} ends before sample {kept.stop:,}")
     counts = np.frombuffer(data, "<i2").astype(np.int16, copy=False).reshape(count, -1).T
-    leads = base.leads_of(said.leads or (), options.lead_names, name=name)
+    leads = base.standard_names(said.leads or (), options, name=name)
     return base.make_recording(
         counts,
         replace(said, leads=leads),

@@ -1,21 +1,44 @@
-"""What tables in text and in Parquet files share: wide and long tables, columns of times."""
+"""Tables of numbers, wide or long, with columns of times; ECGs in Parquet files.
+
+Parquet files have a column per lead, a row per recording with lists, or are long tables. Several
+recordings of one file are told apart by a column of ids, or are one row each.
+"""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnusableError
-from clocs.formats.arrays import find_axes, meaning_of, split_unit
-from clocs.formats.base import FileMetadata, ReadOptions
+from clocs.formats.arrays import (
+    by_meaning,
+    find_axes,
+    meaning_of,
+    metadata_from,
+    recording_from,
+    split_unit,
+    text_of,
+)
+from clocs.formats.base import (
+    FileFormat,
+    FileMetadata,
+    FileReader,
+    Part,
+    ReadOptions,
+    unreadable,
+)
+from clocs.formats.source import Source, stem
 from clocs.limits import check_size
-from clocs.recording import UNITS_PER_MV
+from clocs.recording import UNITS_PER_MV, Recording
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +58,8 @@ _DECIMALS = re.compile(r":\d+[.,](\d+)")
 _LOOKED_AT = 20  # times, for how many decimals they have: some programs leave out zeros
 _COARSEST = 2e-3  # of the duration of a recording whose rate its times give
 _LONGEST_STEP = 0.02  # s, of the lowest rate that an ECG has
+_FIELDS = ("rate", "unit", "patient", "id", "labels", "age", "sex", "recorded_at")
+_TOGETHER = 64  # rows that are read at a time, since neighbors are wanted next
 
 
 def is_stamp(text: str) -> bool:
@@ -75,7 +100,7 @@ def _seconds(text: str) -> float:
     return np.nan if stamp is None else stamp.replace(tzinfo=stamp.tzinfo or UTC).timestamp()
 
 
-def counts(column: NDArray[Any]) -> bool:
+def _counts(column: NDArray[Any]) -> bool:
     """Whether values grow by one step throughout, as a counter's or a clock's do."""
     if len(column) < 3 or column.dtype.kind not in "iuf":
         return False
@@ -84,14 +109,21 @@ def counts(column: NDArray[Any]) -> bool:
     return bool(step > 0 and np.abs(np.diff(column) - step).max() <= 0.01 * step)
 
 
-def rate_of_times(
-    times: NDArray[Any], *, column: str, unit: str | None, name: str, given: float | None = None
-) -> tuple[float | None, str]:
-    """The rate in Hz and what to say about it; None where the column only counts samples.
+def _with_rate(
+    meta: FileMetadata,
+    times: NDArray[Any],
+    column: str,
+    unit: str | None,
+    *,
+    name: str,
+    given: float | None,
+) -> FileMetadata:
+    """With the rate that times give, and a notice; unchanged where they only count samples.
 
     A rate that the user gives counts where the column's unit would have to be guessed.
 
     Args:
+        meta: What the file says.
         times: One per sample; numbers, or text that `is_time`.
         column: Its name.
         unit: Its unit, where the header says it.
@@ -102,8 +134,8 @@ def rate_of_times(
         UnusableError: unreadable, where times jump and no rate is given.
         UnknownRateError: They are too coarse to give it, and no rate is given.
     """
-    if len(times) < 2:
-        return None, ""
+    if meta.rate is not None or len(times) < 2:
+        return meta
     ending = _UNIT_AT_END.search(column)
     per_second = _PER_SECOND.get((unit or (ending[1] if ending else "")).lower(), 0.0)
     digit = 0.0  # what the last digit of a clock stands for, in seconds
@@ -117,63 +149,98 @@ def rate_of_times(
     steps = np.diff(times)
     step = float((times[-1] - times[0]) / len(steps))
     if not step > 0:
-        return None, ""
+        return meta
     even = bool(np.abs(steps - step).max() <= max(0.6 * step, 1.01 * digit))  # both are rounded
     coarse = digit > _COARSEST * (times[-1] - times[0])
     if given is not None and (coarse or not (per_second and even)):
-        return None, ""
+        return meta
     if not even:
         row = int(np.abs(steps - step).argmax()) + 2
-        raise UnusableError(
-            "unreadable",
-            f"{name} has times that jump in row {row:,}; give the sampling rate in Hz as `rate`",
-        )
+        jump = f"has times that jump in row {row:,}"
+        raise unreadable(f"{name} {jump}; give the sampling rate in Hz as `rate`")
     if coarse:
         what = f"has times in steps of {digit:g} s, too coarse to tell its sampling rate"
         raise UnknownRateError.for_recording(name, what)
-    guessed = not per_second
-    if guessed:
+    source = column
+    if not per_second:
         since = next((per for least, per in _SINCE_1970 if times[0] >= least), None)
         if step == 1 and since is None:  # a counter, or milliseconds at 1000 Hz
-            return None, ""
+            return meta
         per_second = since or (1.0 if step <= _LONGEST_STEP else 1e3)
+        kinds = {1.0: "seconds", 1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds"}
+        source = f"the column {column or 1} is taken as {kinds[per_second]}, which"
     rate = per_second / step
     rate = float(round(rate)) if abs(rate - round(rate)) < 1e-3 * rate else rate
-    kind = {1.0: "seconds", 1e3: "milliseconds", 1e6: "microseconds"}.get(per_second, "nanoseconds")
-    source = f"the column {column or 1} is taken as {kind}, which" if guessed else f"{column}"
     other = given is not None and abs(rate - given) > 0.01 * rate
     instead = f", not the {given:g} Hz that were given" if other else ""
-    return rate, f"{source} gives a rate of {rate:g} Hz{instead}"
+    notice = f"{source} gives a rate of {rate:g} Hz{instead}"
+    return replace(meta, rate=rate, notices=(*meta.notices, notice))
 
 
-def from_long(
+def from_table(
     table: pl.DataFrame,
-    said: FileMetadata,
+    meta: FileMetadata,
+    options: ReadOptions,
     *,
     name: str,
-    columns: Sequence[str],
-    given: float | None,
-) -> tuple[NDArray[np.float64], FileMetadata]:
-    """(leads, samples) of a table with one row per lead and sample, NaN where there is none.
+    names: Sequence[str] | None,
+    units: Sequence[str | None],
+) -> tuple[NDArray[Any], FileMetadata, list[str | None]]:
+    """(leads, samples) of a table, and the unit of each lead; none of a long table.
 
     Args:
-        table: Its columns, in the order of `columns`.
-        said: What else the file says.
+        table: The columns, as numbers or text.
+        meta: What else the file says.
+        options: By the user.
         name: Of the recording, for messages.
-        columns: Their names.
-        given: The rate that the user gives, where files do not.
+        names: Of the columns; None where there is no header.
+        units: Of the columns, where the header says them.
 
     Raises:
-        UnusableError: unreadable, where leads differ in length and nothing orders them.
+        UnusableError: unreadable, where no column can be a lead, or a long table has leads that
+            differ in length and nothing that orders them.
     """
+    called = names or ("",) * table.width
+    meanings = [meaning_of(one) for one in called]
+    if {"lead", "value"} <= set(meanings):
+        return *_from_long(table, meta, name, called, options.rate), []
+    text = [i for i, kind in enumerate(table.dtypes) if not kind.is_numeric()]
+    clock = meanings.index("time") if "time" in meanings else None
+    if clock is None:
+        texts = (i for i in text if len(table) and is_time(str(table.to_series(i)[0])))
+        clock = next(texts, None)
+    # No lead rises by equal steps throughout, whatever the name of its column.
+    if clock is None and table.width > 1 and _counts(table.to_series(0).to_numpy()):
+        clock = 0
+    skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS} | {clock, *text}
+    columns = [i for i in range(table.width) if i not in skipped]
+    if not columns:
+        raise unreadable(f"{name} has no column of numbers that could be a lead")
+    other = ", ".join(called[i] for i in text if i != clock and called[i])
+    if other:
+        notice = f"columns that are no numbers were left out: {other:.100}"
+        meta = replace(meta, notices=(*meta.notices, notice))
+    if clock is not None:
+        times, given = table.to_series(clock).to_numpy(), options.rate
+        meta = _with_rate(meta, times, called[clock], units[clock], name=name, given=given)
+    values = table[:, columns].to_numpy().T
+    leads = None if names is None else [split_unit(called[i])[0] for i in columns]
+    if leads is None and len(columns) > 1:
+        find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
+    return values, replace(meta, leads=leads), [units[i] for i in columns]
+
+
+def _from_long(
+    table: pl.DataFrame, meta: FileMetadata, name: str, columns: Sequence[str], given: float | None
+) -> tuple[NDArray[np.float64], FileMetadata]:
+    """(leads, samples) of a table with one row per lead and sample, NaN where there is none."""
     import polars as pl
 
     places = {meaning_of(one): i for i, one in reversed(list(enumerate(columns)))}
     lead = table.to_series(places["lead"]).cast(pl.String).fill_null("")
     value: NDArray[Any] = table.to_series(places["value"]).to_numpy()
     if value.dtype.kind not in "iuf":
-        detail = f"{name} has text in its column {columns[places['value']]}"
-        raise UnusableError("unreadable", detail)
+        raise unreadable(f"{name} has text in its column {columns[places['value']]}")
     value = value.astype(np.float64)
     names = [str(one) for one in lead.unique(maintain_order=True)]
     codes = lead.replace_strict(names, list(range(len(names)))).to_numpy().astype(np.intp)
@@ -181,92 +248,177 @@ def from_long(
         raise UnusableError("exceeds limits", f"{name} has {len(names):,} leads")
     key = places.get("sample", places.get("time"))
     if key is None:
-        counts = np.bincount(codes, minlength=len(names))
-        if counts.min() != counts.max():
-            detail = f"{name} has leads of different lengths and no column of samples or times"
-            raise UnusableError("unreadable", detail)
+        if len(set(np.bincount(codes, minlength=len(names)).tolist())) > 1:
+            text = "has leads of different lengths and no column of samples or times"
+            raise unreadable(f"{name} {text}")
         values = value[np.argsort(codes, kind="stable")].reshape(len(names), -1)
     else:
         moments = _seconds_of(table.to_series(key).to_numpy())
         if not np.isfinite(moments).all():
-            detail = f"{name} has neither a number nor a time in its column {columns[key]}"
-            raise UnusableError("unreadable", detail)
+            raise unreadable(f"{name} has neither a number nor a time in its column {columns[key]}")
         unique, at = np.unique(moments, return_inverse=True)
         size = len(names) * len(unique)
         if size > 4 * len(value) + 1_000_000:
-            raise UnusableError("unreadable", f"{name} has few rows for each sample")
+            raise unreadable(f"{name} has few rows for each sample")
         check_size(8 * size, packed=8 * len(value), name=name)
         values = np.full((len(names), len(unique)), np.nan)
         values[codes, at] = value
-        if key == places.get("time") and said.rate is None:
+        if key == places.get("time"):
             column, unit = split_unit(columns[key])
             unit = unit if table.dtypes[key].is_numeric() else "s"
-            said = _with_rate(said, unique, column, unit, name=name, given=given)
+            meta = _with_rate(meta, unique, column, unit, name=name, given=given)
     held = split_unit(columns[places["value"]])
-    unit = said.unit or next((one for one in held if one and one.lower() in UNITS_PER_MV), None)
-    return values, replace(said, leads=names, unit=unit)
+    unit = meta.unit or next((one for one in held if one and one.lower() in UNITS_PER_MV), None)
+    return values, replace(meta, leads=names, unit=unit)
 
 
-def _with_rate(
-    said: FileMetadata,
-    times: NDArray[Any],
-    column: str,
-    unit: str | None,
-    *,
-    name: str,
-    given: float | None,
-) -> FileMetadata:
-    rate, notice = rate_of_times(times, column=column, unit=unit, name=name, given=given)
-    return replace(said, rate=rate, notices=(*said.notices, *([notice] if notice else ())))
+class _ParquetFile:
+    """A Parquet file, as far as its footer tells."""
+
+    def __init__(self, source: Source, path: str, options: ReadOptions) -> None:
+        import polars as pl
+
+        self._name, self._block = stem(path), (-1, pl.DataFrame())
+        disk = source.on_disk(path)
+        self._file: Any = source.read(path) if disk is None else disk
+        self._schema = dict(pl.read_parquet_schema(self._readable()))
+        self._facts = by_meaning(pl.read_parquet_metadata(self._readable()))
+        self._rows = int(self._scan().select(pl.len()).collect().item())
+        numbers = sum(1 for kind in self._schema.values() if kind.is_numeric())
+        packed = source.size(path)
+        check_size(8 * self._rows * numbers, packed=packed, name=self._name, most=1 << 50)
+        plain = by_meaning({name: name for name, k in self._schema.items() if not k.is_nested()})
+        # Columns that are no signal, by meaning.
+        self._fields = {key: plain[key] for key in _FIELDS if key in plain}
+        self._lists = [
+            name
+            for name, kind in self._schema.items()
+            if kind.is_nested() and _inner(kind).is_numeric() and meaning_of(name) not in _FIELDS
+        ]
+
+    def _readable(self) -> Any:
+        return io.BytesIO(self._file) if isinstance(self._file, bytes) else self._file
+
+    def _scan(self) -> pl.LazyFrame:
+        import polars as pl
+
+        return pl.scan_parquet(self._readable())
+
+    def _column(self, name: str, *, unique: bool = False) -> list[Any]:
+        import polars as pl
+
+        wanted = pl.col(name).unique(maintain_order=True) if unique else pl.col(name)
+        return self._scan().select(wanted).collect().to_series().to_list()
+
+    @cached_property
+    def _key(self) -> str | None:
+        """The column that tells recordings apart, where each has several rows."""
+        return self._fields.get("id") or self._fields.get("patient")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the recordings; one that is '' where there is only one."""
+        ids = self._fields.get("id")
+        if self._lists:
+            names = [] if ids is None else [text_of(one) for one in self._column(ids)]
+            if ids is None or len(set(names)) < len(names):
+                names = [str(row) for row in range(self._rows)]
+        elif self._key is None:
+            return [""]
+        else:
+            names = [text_of(one) for one in self._column(self._key, unique=True)]
+            if ids is None:  # patients' names are no names of recordings
+                names = [str(number) for number in range(len(names))]
+        return names if len(names) > 1 else [""]
+
+    def parts(self, options: ReadOptions) -> list[Part]:
+        """One per recording."""
+        patients: list[Any] = [None] * len(self.names)
+        if "patient" in self._fields and self._lists:
+            patients = self._column(self._fields["patient"])
+        pairs = zip(self.names, patients, strict=True)
+        return [Part(one, None, text_of(patient) or None) for one, patient in pairs]
+
+    def read(self, options: ReadOptions) -> Recording:
+        """The recording of `part` in the options."""
+        import polars as pl
+
+        name, number = self._name, self.names.index(options.part)
+        if self._lists:
+            block = number // _TOGETHER
+            if self._block[0] != block:
+                self._block = block, self._scan().slice(block * _TOGETHER, _TOGETHER).collect()
+            table = self._block[1][number % _TOGETHER]
+        else:
+            rows = self._scan()
+            if self._key is not None:
+                wanted = pl.lit(self._column(self._key, unique=True)[number])
+                rows = rows.filter(pl.col(self._key).eq_missing(wanted))
+            table = rows.collect()
+        fields = {key: table[column][0] for key, column in self._fields.items() if len(table)}
+        meta = metadata_from({**self._facts, **fields})
+        if self._lists:
+            values, meta, units = self._from_lists(table, meta, options)
+        else:
+            table = table.drop(self._fields.values())
+            values, meta, units = from_table(
+                table,
+                meta,
+                options,
+                name=name,
+                names=table.columns,
+                units=[split_unit(one)[1] for one in table.columns],
+            )
+        unit = units[0] if len(set(units)) == 1 else None
+        unit = unit if unit and unit.lower() in UNITS_PER_MV else None
+        meta = replace(meta, patient=meta.patient or name, unit=meta.unit or unit)
+        label = f"{name}_{options.part}" if options.part else name
+        return recording_from(values, meta, options, name=label)
+
+    def _from_lists(
+        self, row: pl.DataFrame, meta: FileMetadata, options: ReadOptions
+    ) -> tuple[NDArray[Any], FileMetadata, list[str | None]]:
+        """As `from_table`, of one row that holds a list per lead, or a list of lists."""
+        import polars as pl
+
+        lists = self._lists
+        columns = [row[column].explode() for column in lists]
+        uneven = unreadable(f"{self._name} has lists of different lengths")
+        if len(columns) == 1 and columns[0].dtype.is_nested():  # a list of lists
+            outer = columns[0]
+            inner = outer.explode()
+            if inner.dtype.is_nested() or not len(outer) or len(inner) % len(outer):
+                raise uneven
+            if isinstance(outer.dtype, pl.List) and outer.list.len().n_unique() > 1:
+                raise uneven
+            values = inner.to_numpy().reshape(len(outer), -1)
+            axes = find_axes(values.shape, None, options, name=self._name)
+            turned = axes.lead is not None and axes.lead > axes.sample
+            notices = (*meta.notices, axes.notice) if axes.notice else meta.notices
+            return values.T if turned else values, replace(meta, notices=notices), []
+        if len({len(one) for one in columns}) > 1:
+            raise uneven
+        leads, units = zip(*map(split_unit, lists), strict=True)
+        nameless = len(lists) == 1 and meaning_of(lists[0]) == "value"
+        meta = replace(meta, leads=None if nameless else leads)
+        return np.stack([one.to_numpy() for one in columns]), meta, [*units]
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
 
-def from_wide(
-    table: pl.DataFrame,
-    said: FileMetadata,
-    options: ReadOptions,
-    *,
-    name: str,
-    names: Sequence[str] | None,
-    units: Sequence[str | None],
-    text: Collection[int],
-) -> tuple[NDArray[Any], FileMetadata, list[str | None]]:
-    """(leads, samples) of a table with one column per lead, and the unit of each.
+def _inner(kind: Any) -> Any:
+    """The type of the numbers in lists, however deep."""
+    for _ in range(4):
+        kind = getattr(kind, "inner", None) or kind
+    return kind
 
-    Args:
-        table: The columns.
-        said: What else the file says.
-        options: By the user.
-        name: Of the recording, for messages.
-        names: Of the columns; None where there is no header.
-        units: Of the columns, where the header says them.
-        text: Columns that are not numbers.
 
-    Raises:
-        UnusableError: unreadable, where no column can be a lead.
-    """
-    called = names or ("",) * table.width
-    meanings = [meaning_of(one) for one in called]
-    notices = list(said.notices)
-    clock = meanings.index("time") if "time" in meanings else None
-    if clock is None:
-        texts = (i for i in sorted(text) if len(table) and is_time(str(table.to_series(i)[0])))
-        clock = next(texts, None)
-    # No lead rises by equal steps throughout, whatever the name of its column.
-    if clock is None and table.width > 1 and counts(table.to_series(0).to_numpy()):
-        clock = 0
-    skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS} | {clock, *text}
-    columns = [i for i in range(table.width) if i not in skipped]
-    other = [called[i] for i in sorted(set(text) - {clock}) if called[i]]
-    if other:
-        notices.append(f"columns that are no numbers were left out: {', '.join(other)[:100]}")
-    if not columns:
-        raise UnusableError("unreadable", f"{name} has no column of numbers that could be a lead")
-    said = replace(said, notices=tuple(notices))
-    if said.rate is None and clock is not None:
-        times, given = table.to_series(clock).to_numpy(), options.rate
-        said = _with_rate(said, times, called[clock], units[clock], name=name, given=given)
-    values = table[:, columns].to_numpy().T
-    leads = None if names is None else [split_unit(called[i])[0] for i in columns]
-    if leads is None and len(columns) > 1:
-        find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
-    return values, replace(said, leads=leads), [units[i] for i in columns]
+_READER = FileReader("Parquet", _ParquetFile)
+PARQUET = FileFormat(
+    "Parquet",
+    ".parquet",
+    _READER.read,
+    recognize=methodcaller("startswith", b"PAR1"),
+    parts=_READER.parts,
+)

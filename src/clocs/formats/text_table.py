@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import UnknownRateError, UnusableError
+from clocs.errors import UnusableError
 from clocs.formats import base
 from clocs.formats.arrays import meaning_of, rate_in, recording_from, split_unit
-from clocs.formats.base import FileFormat, FileMetadata, ReadOptions
+from clocs.formats.base import FileFormat, FileMetadata, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
-from clocs.formats.tables import from_long, from_wide, is_stamp, is_time, stamp_of
+from clocs.formats.tables import from_table, is_stamp, is_time, stamp_of
 from clocs.limits import UNPACKED_FREELY
 from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording, canonical_lead
 
@@ -172,8 +172,8 @@ def _with(sep: str, lines: Sequence[tuple[int, str]]) -> _Layout | None:
     columns = len(rows[-2 if len(rows) > 1 else -1])  # the last row may be cut off
     first = _first_of_body(rows, columns, sep)
     body, above = rows[first:], [row for row in rows[:first] if any(row)]
-    said = [_fact(line) for _, line in lines[:first]]
-    facts = {key: value for one in said for key, value in one.items()}
+    given = [_fact(line) for _, line in lines[:first]]
+    facts = {key: value for one in given for key, value in one.items()}
     odd = len(above) > _MAX_ABOVE or any(_is_data(row, sep) for row in above)
     if (
         (columns < 2) != (sep == "")
@@ -181,7 +181,7 @@ def _with(sep: str, lines: Sequence[tuple[int, str]]) -> _Layout | None:
         or any(map(_is_numbers, above))
     ):
         return None
-    single = sep == "," and columns == 2 and above and (len(above[-1]) == 1 or said[-1])
+    single = sep == "," and columns == 2 and above and (len(above[-1]) == 1 or given[-1])
     if single and all(_COMMA.match(",".join(row)) for row in body):
         return None  # one column, with commas before the decimals
     fields = [field for row in body for field in row]
@@ -199,7 +199,7 @@ def _with(sep: str, lines: Sequence[tuple[int, str]]) -> _Layout | None:
     counted = [str(i) for i in range(columns)], ["", *map(str, range(columns - 1))]
     if names is None and columns > 2 and body[0] in counted and body[1:2] not in ([], body[:1]):
         start = lines[first + 1][0]  # columns that a library has numbered
-    return _Layout(*(sep, decimal, quote, start, names, units, text, columns, len(body), {}, facts))
+    return _Layout(sep, decimal, quote, start, names, units, text, columns, len(body), {}, facts)
 
 
 def _first_of_body(rows: Sequence[list[str]], columns: int, sep: str) -> int:
@@ -281,35 +281,37 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     layout = _find_layout(data, whole=True)
     if layout is None:
         if not data.strip():
-            raise UnusableError("truncated", f"{name} is empty")
-        raise UnusableError("unreadable", f"{name} is no table of numbers")
-    facts = layout.facts
+            raise truncated(f"{name} is empty")
+        raise unreadable(f"{name} is no table of numbers")
+    facts, body = layout.facts, data[layout.start :]
     moment = stamp_of(facts.get("recorded_at", ""))
-    said = FileMetadata(
+    meta = FileMetadata(
         rate=rate_in(facts.get("rate", "")),
         unit=facts.get("unit"),
         recorded_at=moment.replace(tzinfo=None).isoformat() if moment else None,
         extra=layout.comments,
     )
-    body = data[layout.start :]
     lines = body.count(b"\n", 0, _LOOK_FOR_ROWS) + 1
     if lines <= _MAX_ROWS_OF_LEADS:
         lines = body.count(b"\n") + 1
-    values: NDArray[np.float64]
-    if lines <= _MAX_ROWS_OF_LEADS and layout.columns >= 4 * lines and layout.columns >= 50:
-        values, said = _rows_of_leads(body, layout, said, name)
-    else:
-        table = _table(body, layout, name)
-        names = layout.names or ()
-        if {"lead", "value"} <= {meaning_of(one) for one in names}:
-            values, said = from_long(table, said, name=name, columns=names, given=options.rate)
-        else:
-            values, said = _wide(table, layout, said, options, name)
-    rate = said.rate or options.rate
-    if rate is None:
-        raise UnknownRateError.for_recording(name)
-    kept = base.stretch(options, rate=rate, samples=values.shape[1], name=name)
-    return recording_from(values[:, kept], said, options, name=name, sample=values)
+    if lines <= _MAX_ROWS_OF_LEADS and layout.columns >= max(4 * lines, 50):
+        values, meta = _rows_of_leads(body, layout, meta, name)
+        return recording_from(values, meta, options, name=name)
+    values, meta, units = from_table(
+        _table(body, layout, name),
+        meta,
+        options,
+        name=name,
+        names=layout.names,
+        units=layout.units,
+    )
+    values = np.ascontiguousarray(values, np.float64)
+    if units and all(one and one.lower() in UNITS_PER_MV for one in units):
+        values = values / np.array([base.units_per_mv(str(one)) for one in units])[:, None]
+        meta = replace(meta, unit="mV")
+    if meta.leads is None and len(values) == 1 and "lead" in facts:
+        meta = replace(meta, leads=[facts["lead"]])
+    return recording_from(values, meta, options, name=name)
 
 
 def _plain(data: bytes, name: str) -> bytes:
@@ -319,7 +321,7 @@ def _plain(data: bytes, name: str) -> bytes:
             try:
                 data = data[2:].decode(code).encode()
             except UnicodeError:
-                raise UnusableError("unreadable", f"{name} is damaged text") from None
+                raise unreadable(f"{name} is damaged text") from None
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         if not data.isascii():
@@ -345,7 +347,7 @@ def _table(body: bytes, layout: _Layout, name: str) -> pl.DataFrame:
         raise UnusableError("exceeds limits", f"{name} has {rows:,} rows that are mostly empty")
     last = body[body.rfind(b"\n", 0, -1) + 1 : -1].decode("utf-8", "replace")
     if not last.startswith("#") and len(layout.fields(last)) < layout.columns:
-        raise UnusableError("truncated", f"{name} breaks off in row {rows:,}")
+        raise truncated(f"{name} breaks off in row {rows:,}")
     kinds = (pl.String if i in layout.text else pl.Float64 for i in range(layout.columns))
     options: dict[str, Any] = {
         "has_header": False,
@@ -365,7 +367,7 @@ def _table(body: bytes, layout: _Layout, name: str) -> pl.DataFrame:
         return pl.read_csv(body, **options)
     except pl.exceptions.PolarsError as error:
         what = _bad_row(body, layout) or f"cannot be read as a table: {error!s:.100}"
-        raise UnusableError("unreadable", f"{name} {what}") from None
+        raise unreadable(f"{name} {what}") from None
 
 
 def _bad_row(body: bytes, layout: _Layout) -> str:
@@ -393,12 +395,12 @@ def _without_spaces(body: bytes, marks: str) -> bytes:
 
 
 def _rows_of_leads(
-    body: bytes, layout: _Layout, said: FileMetadata, name: str
+    body: bytes, layout: _Layout, meta: FileMetadata, name: str
 ) -> tuple[NDArray[np.float64], FileMetadata]:
     """(leads, samples) of a file with one lead per line, perhaps with its name in front."""
     named = 0 in layout.text
     if layout.text - {0}:
-        raise UnusableError("unreadable", f"{name} has text among the numbers of its first row")
+        raise unreadable(f"{name} has text among the numbers of its first row")
     one = layout._replace(text=frozenset(), columns=1, separator="")
     rows, names = [], []
     for line in body.strip(b"\n").split(b"\n"):
@@ -410,32 +412,10 @@ def _rows_of_leads(
             names.append(lead.decode("utf-8", "replace").strip(layout.quote + " "))
         rows.append(_table(text, one, name)["0"].to_numpy())
     if len({len(row) for row in rows}) > 1:
-        raise UnusableError("unreadable", f"{name} has rows of different lengths")
+        raise unreadable(f"{name} has rows of different lengths")
     shape = f"{len(rows)} rows of {len(rows[0]):,} numbers are taken as leads"
-    notices = said.notices if named else (*said.notices, shape)
-    return np.stack(rows), replace(said, leads=names if named else None, notices=notices)
-
-
-def _wide(
-    table: pl.DataFrame, layout: _Layout, said: FileMetadata, options: ReadOptions, name: str
-) -> tuple[NDArray[np.float64], FileMetadata]:
-    """(leads, samples) of a file with one column per lead."""
-    values, said, units = from_wide(
-        table,
-        said,
-        options,
-        name=name,
-        names=layout.names,
-        units=layout.units,
-        text=layout.text,
-    )
-    values = values.astype(np.float64, copy=False)
-    if all(one and one.lower() in UNITS_PER_MV for one in units):
-        values = values / np.array([base.units_per_mv(str(one)) for one in units])[:, None]
-        said = replace(said, unit="mV")
-    if said.leads is None and len(values) == 1 and "lead" in layout.facts:
-        said = replace(said, leads=[layout.facts["lead"]])
-    return np.ascontiguousarray(values), said
+    notices = meta.notices if named else (*meta.notices, shape)
+    return np.stack(rows), replace(meta, leads=names if named else None, notices=notices)
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,10 @@ from clocs.errors import UnusableError
 from clocs.formats import base
 from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb_header import Signal, is_header, parse_header
+from clocs.formats.wfdb_header import is_header, parse_header
 from clocs.formats.wfdb_signals import frames_of_record, record_rows, signals_of_record
 from clocs.limits import MAX_HEADER_BYTES
-from clocs.recording import UNITS_PER_MV, Episode, Recording, canonical_lead, check_rate
+from clocs.recording import Episode, Recording, check_rate
 
 _PERSON = re.compile(r"(\d{1,3}|-1)\s+([MF])\b")  # as MIT-BIH's comments begin
 _SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
@@ -35,8 +35,8 @@ _DEFINITION = re.compile(r"(\d{1,2}) (\S)(?: |$)")
 def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> Recording:
     """Read one record.
 
-    Voltages are kept, and of those the ones with the most samples per second; what else the record
-    has is named in `extra["notice"]`, unless the options choose it as a lead.
+    Voltages with the rate of the ECG are kept; what else the record has is named in
+    `extra["notice"]`, unless the options choose it as a lead.
 
     Args:
         source: Holds the header and the files it names.
@@ -52,30 +52,31 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
     options = options or _NO_OPTIONS
     header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
     every = signals_of_record(source, path, header)
-    choice = _choice(every, options, path)
+    kinds = tuple([(one.samples_per_frame, one.unit, one.name) for one in every])
+    choice = base.choose_signals(kinds, options, name=path)
     rate = header.rate * every[choice.kept[0]].samples_per_frame
     check_rate(rate, name=path)
     frames = frames_of_record(source, path, header)
     if not frames:
-        raise UnusableError("truncated", f"{path} has 0 of {header.samples or 'any'} samples")
+        raise base.truncated(f"{path} has 0 of {header.samples or 'any'} samples")
     wanted = base.stretch(options, rate=header.rate, samples=frames, name=path)
     count = wanted.stop - wanted.start
     rows = record_rows(source, path, header, every, choice.kept, first=wanted.start, count=count)
     fields = header.fields()
     age, sex = _person(fields, header.comments)
-    said = FileMetadata(
+    meta = FileMetadata(
         leads=choice.names,
         rate=rate,
         unit=choice.unit,
         age=age,
         sex=sex,
         recorded_at=header.recorded_at,
-        extra=fields | dict(choice.extra),
+        extra={**fields, **choice.extra},
     )
     in_mv = rows.counts.dtype.kind == "f"
     return base.make_recording(
         rows.counts,
-        said,
+        meta,
         per_mv=1.0 if in_mv else np.array(rows.per_mv),
         zero=np.array(rows.zero, np.int32),
         missing=None if in_mv else rows.missing,
@@ -96,60 +97,6 @@ def refuse_missing(recording: Recording) -> None:
     """
     if recording.gaps or base.WITHOUT_VALUES in recording.extra:
         raise UnusableError("nan", f"{recording.id} has samples marked as missing")
-
-
-class _Choice(NamedTuple):
-    """Which signals of a record are kept, and what they are called."""
-
-    kept: tuple[int, ...]
-    names: tuple[str, ...]
-    unit: str
-    extra: tuple[tuple[str, str], ...]
-
-
-def _choice(signals: Sequence[Signal], options: ReadOptions, path: str) -> _Choice:
-    mapped = tuple(options.lead_names.items()) if options.lead_names else ()
-    kinds = tuple([(one.samples_per_frame, one.unit, one.name) for one in signals])
-    try:
-        return _chosen(kinds, options.leads, mapped)
-    except UnusableError as error:
-        raise UnusableError(error.reason, f"{path}: {error.detail}") from None
-
-
-@lru_cache(maxsize=256)  # most records of a dataset have the same signals
-def _chosen(
-    kinds: tuple[tuple[int, str, str], ...],
-    leads: tuple[str, ...] | None,
-    mapped: tuple[tuple[str, str], ...],
-) -> _Choice:
-    """From the samples per frame, unit and name of all signals."""
-    speeds, units, given = zip(*kinds, strict=True)
-    names, extra = base.name_leads(given, dict(mapped), name="it")
-    voltages = [unit.lower() in UNITS_PER_MV for unit in units]
-    wanted = {canonical_lead(lead) for lead in leads or ()}
-    chosen = [i for i, voltage in enumerate(voltages) if voltage or names[i] in wanted]
-    if not chosen:
-        found = ", ".join(f"{name} in {unit!r}" for name, unit in zip(names, units, strict=True))
-        detail = f"none of its signals is a voltage ({found:.200}); choose leads by name"
-        raise UnusableError("unreadable", detail)
-    asked = [i for i in chosen if names[i] in wanted] or chosen
-    fastest = max(speeds[i] for i in asked)
-    kept = tuple(i for i in chosen if speeds[i] == fastest)
-    others = [names[i] for i in chosen if i not in kept]
-    left = [f"{names[i]} ({units[i]})" for i in range(len(names)) if i not in chosen]
-    notice = []
-    if left:
-        notice.append(f"Signals that are no voltages are left out: {', '.join(left)}.")
-    if others:
-        notice.append(f"Signals of another rate are left out: {', '.join(others)}.")
-    if notice:
-        extra["notice"] = " ".join(notice)
-    mixed = not all(voltages[i] for i in kept)
-    if mixed:  # chosen by name: another channel takes the place of a lead
-        pairs = ((names[i], "mV" if voltages[i] else units[i]) for i in kept)
-        extra["units"] = ", ".join(f"{name}: {unit}" for name, unit in pairs)
-    unit = "mixed" if mixed else "mV"
-    return _Choice(kept, tuple(names[i] for i in kept), unit, tuple(extra.items()))
 
 
 def _person(fields: dict[str, str], comments: Sequence[str]) -> tuple[float | None, str | None]:
@@ -282,13 +229,13 @@ def _decode(data: bytes, *, name: str) -> tuple[float | None, list[Annotation]]:
             break  # the end; what follows fills a block
         if code == _SKIP:
             if place + 4 > len(data):
-                raise UnusableError("unreadable", f"{name} breaks off in a leap of time")
+                raise base.unreadable(f"{name} breaks off in a leap of time")
             high, low = data[place : place + 2], data[place + 2 : place + 4]
             sample += int.from_bytes(low + high, "little", signed=True)
             place += 4
         elif code == _AUX:
             if place + value > len(data):
-                raise UnusableError("unreadable", f"{name} breaks off in a text")
+                raise base.unreadable(f"{name} breaks off in a text")
             if notes:
                 text = data[place : place + value].decode("latin-1").rstrip("\0")
                 notes[-1] = notes[-1]._replace(text=text)

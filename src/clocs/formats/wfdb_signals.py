@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.formats.base import truncated, unreadable
 from clocs.formats.source import PieceReader, Source
 from clocs.formats.wfdb_header import NO_FILE, Header, Signal, parse_header
 from clocs.limits import MAX_HEADER_BYTES, check_size
@@ -114,91 +116,6 @@ def _decoded(form: str, data: bytes | memoryview) -> Integers:
     return signed.view(np.int16).reshape(-1) >> 6
 
 
-def _flac_facts(head: bytes, path: str) -> tuple[int, int, int]:
-    """Channels, bits, and samples of each channel, as a stream describes itself."""
-    if head[:4] != b"fLaC" or len(head) < _FLAC_HEAD:
-        raise _bad_flac(path, "is not a FLAC stream")
-    packed = int.from_bytes(head[18:26], "big")  # rate 20, channels 3, bits 5, samples 36 bits
-    return (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1, packed & (1 << 36) - 1
-
-
-def _bad_flac(path: str, detail: str) -> UnusableError:
-    return UnusableError("unreadable", f"the signals of {path}: it {detail}")
-
-
-def _read_flac(
-    source: Source,
-    name: str,
-    *,
-    channels: int,
-    start: int,
-    count: int,
-    whole: bool,
-    allowed: Collection[int],
-    path: str,
-) -> NDArray[Any]:
-    """(at most `count`, channels) from sample `start` on; only a part of the file is read for it.
-
-    Args:
-        source: Holds the file.
-        name: Of the file in it.
-        channels: That it must have.
-        start: First sample.
-        count: Of each channel.
-        whole: Whether that is all of the stream.
-        allowed: Bits of a sample; others are refused.
-        path: Of the header, for messages.
-    """
-    import soundfile
-
-    data = source.read(name) if whole else b""
-    held, bits, _ = _flac_facts(data or source.head(name, _FLAC_HEAD), path)
-    if held != channels or bits not in allowed:
-        other = f"{channels} of {' or '.join(map(str, allowed))}"
-        raise _bad_flac(path, f"holds {held} channels of {bits} bits, not {other}")
-    size = len(data) or source.size(name)
-    check_size(2 * count * channels, packed=size, name=path)
-    pieces = None if whole else PieceReader(partial(source.piece, name), size)
-    file = io.BytesIO(data) if pieces is None else io.BufferedReader(pieces, 1 << 16)
-    parts: list[NDArray[Any]] = []
-    try:
-        with (_one_way() if whole else soundfile.SoundFile)(file) as stream:
-            # A damaged stream may promise any length, so the header limits what is allocated.
-            wanted = min(count, max(int(stream.frames) - start, 0))
-            if start:
-                stream.seek(start)
-            while wanted or not parts:
-                some = min(max(_AT_ONCE // channels, 1), wanted)
-                part = stream.read(some, dtype="int32" if bits == 24 else "int16", always_2d=True)
-                if part.shape[1] != channels:
-                    raise _bad_flac(path, f"changes to {part.shape[1]} channels")
-                parts.append(part)
-                wanted -= len(part)
-                if not len(part):
-                    break
-    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        failed = None if pieces is None else pieces.error
-        raise failed or _bad_flac(path, f"is damaged ({error})") from None
-    if pieces is not None and pieces.error is not None:
-        raise pieces.error
-    decoded = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    # Samples of 8 and 24 bits come shifted to the upper bits.
-    return decoded if bits == 16 else decoded >> 8
-
-
-@cache
-def _one_way() -> Any:
-    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
-    import soundfile
-
-    class Stream(soundfile.SoundFile):  # type: ignore[misc]
-        def seekable(self) -> bool:
-            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
-            return False
-
-    return Stream
-
-
 class Rows(NamedTuple):
     """Some signals of a record.
 
@@ -229,38 +146,38 @@ class _File(NamedTuple):
 def _file(source: Source, path: str, header: Header, name: str) -> _File:
     columns: dict[int, int] = {}
     width = 0
-    own: list[Signal] = []
     for number, signal in enumerate(header.signals):
         if signal.file == name:
-            own.append(signal)
             columns[number] = width
             width += signal.samples_per_frame
+    own = [header.signals[number] for number in columns]
     form = own[0].format
     if form not in (*_BYTES, *FLAC_BITS) or any(one.format != form for one in own) or not width:
         found = ", ".join(sorted({one.format for one in own}))
-        raise UnusableError("unreadable", f"{path} has signals of format {found} in {name}")
+        raise unreadable(f"{path} has signals of format {found} in {name}")
     if form in FLAC_BITS and len({one.samples_per_frame for one in own}) > 1:
-        raise UnusableError("unreadable", f"{path} has several rates in the FLAC stream {name}")
+        raise unreadable(f"{path} has several rates in the FLAC stream {name}")
     return _File(_beside(path, name, source), form, own[0].offset, columns, width)
 
 
 def _beside(path: str, file: str, source: Source) -> str:
     """The name in the source of a file that a header names; it must be in the same folder."""
     if "/" in file or "\\" in file:
-        raise UnusableError("unreadable", f"{path} names a file in another folder: {file}")
+        raise unreadable(f"{path} names a file in another folder: {file}")
     name = path[: path.rfind("/") + 1] + file
     if name not in source:
-        raise UnusableError("unreadable", f"{path} names {file}, which is not beside it")
+        raise unreadable(f"{path} names {file}, which is not beside it")
     return name
 
 
-def _held(source: Source, file: _File, path: str) -> int:
-    """Frames in a file."""
+def _held(source: Source, file: _File, path: str, size: int | None = None) -> int:
+    """Frames in a file, of so many bytes where that is known."""
     if file.form in FLAC_BITS:
         per_frame = file.width // len(file.columns)
         samples = _flac_facts(source.head(file.name, _FLAC_HEAD), path)[2]
         return max(samples - file.offset, 0) // per_frame
-    return samples_in(file.form, max(source.size(file.name) - file.offset, 0)) // file.width
+    size = source.size(file.name) if size is None else size
+    return samples_in(file.form, max(size - file.offset, 0)) // file.width
 
 
 def frames_of_record(source: Source, path: str, header: Header) -> int:
@@ -272,7 +189,7 @@ def frames_of_record(source: Source, path: str, header: Header) -> int:
     if header.segments:
         held = sum(frames for _, frames in header.segments)
         if held < (header.samples or 0):
-            raise UnusableError("truncated", f"{path} has {held} of {header.samples} samples")
+            raise truncated(f"{path} has {held} of {header.samples} samples")
         return held
     if header.samples:  # 0 means the same as nothing
         return header.samples
@@ -321,37 +238,37 @@ def record_rows(
         UnusableError: truncated, unreadable, nan or beyond the limits.
     """
     if header.signals:
-        whole = not first and count == header.samples and len(kept) == len(header.signals)
-        plain = _plain_rows(source, path, header) if whole else None
-        return plain or _signal_rows(source, path, header, kept, first=first, count=count)
+        return _signal_rows(source, path, header, kept, first, count)
     per_frame = every[kept[0]].samples_per_frame
     shape = (len(kept), count * per_frame)
     names = _distinct_names(every)
     wanted = {names[number]: place for place, number in enumerate(kept)}
-    touched = [
-        (*_segment_header(source, path, name), name, start, max(start, first), stop)
-        for name, start, end in _spans(header)
-        if max(start, first) < (stop := min(end, first + count)) and name != NO_FILE
+    ends = accumulate(frames for _, frames in header.segments)
+    spans = [
+        (name, end - frames, max(end - frames, first), min(end, first + count))
+        for (name, frames), end in zip(header.segments, ends, strict=True)
+        if name != NO_FILE
     ]
-    held = {name: _size_of_signals(source, at, inner) for at, inner, name, *_ in touched}
-    check_size(2 * shape[0] * shape[1], packed=sum(held.values()), name=path)
+    touched = [one for one in spans if one[2] < one[3]]
+    inner = {name: _segment_header(source, path, name) for name, *_ in touched}
+    packed = sum(_size_of_signals(source, *one) for one in inner.values())
+    check_size(2 * shape[0] * shape[1], packed=packed, name=path)
     pieces: list[tuple[int, list[int], Rows]] = []  # sample, places among the wanted, rows
-    for at, inner, name, begins, start, stop in touched:
-        if inner.rate != header.rate:
-            detail = f"{path} has {header.rate:g} Hz, its segment {name} {inner.rate:g} Hz"
-            raise UnusableError("unreadable", detail)
-        own = {
+    for name, begins, start, stop in touched:
+        at, own = inner[name]
+        if own.rate != header.rate:
+            rates = f"{header.rate:g} Hz, its segment {name} {own.rate:g} Hz"
+            raise unreadable(f"{path} has {rates}")
+        places = {
             number: wanted[key]
-            for number, key in enumerate(_distinct_names(inner.signals))
-            if key in wanted and inner.signals[number].file != NO_FILE
+            for number, key in enumerate(_distinct_names(own.signals))
+            if key in wanted and own.signals[number].file != NO_FILE
         }
-        if any(inner.signals[number].samples_per_frame != per_frame for number in own):
-            raise UnusableError("unreadable", f"{path} changes its rate in {name}")
-        if own:
-            rows = _signal_rows(
-                source, at, inner, list(own), first=start - begins, count=stop - start
-            )
-            pieces.append(((start - first) * per_frame, list(own.values()), rows))
+        if any(own.signals[number].samples_per_frame != per_frame for number in places):
+            raise unreadable(f"{path} changes its rate in {name}")
+        if places:
+            rows = _signal_rows(source, at, own, [*places], start - begins, stop - start)
+            pieces.append(((start - first) * per_frame, [*places.values()], rows))
     if not pieces:
         raise UnusableError("nan", f"{path} has no samples from frame {first:,} on")
     return _joined(pieces, shape)
@@ -363,7 +280,6 @@ def _joined(pieces: Sequence[tuple[int, list[int], Rows]], shape: tuple[int, int
         for place, per_mv, zero in zip(places, rows.per_mv, rows.zero, strict=True):
             scales[place].add((per_mv, zero))
     same = all(len(one) <= 1 for one in scales)
-    scale = [next(iter(one), (1.0, 0)) for one in scales]
     kind = np.result_type(np.int16, *(rows.counts for *_, rows in pieces))
     joined = np.zeros(shape, kind) if same else np.full(shape, np.nan)
     missing = np.ones(shape, np.bool_)
@@ -375,7 +291,8 @@ def _joined(pieces: Sequence[tuple[int, list[int], Rows]], shape: tuple[int, int
             joined[place, here] = row if same else (row - float(rows.zero[i])) / rows.per_mv[i]
     if not same:
         joined[missing] = np.nan
-    return Rows(joined, missing, [per_mv for per_mv, _ in scale], [zero for _, zero in scale])
+    per_mv, zero = zip(*(next(iter(one), (1.0, 0)) for one in scales), strict=True)
+    return Rows(joined, missing, per_mv, zero)
 
 
 def _distinct_names(signals: Sequence[Signal]) -> list[tuple[str, int]]:
@@ -388,22 +305,14 @@ def _distinct_names(signals: Sequence[Signal]) -> list[tuple[str, int]]:
     return names
 
 
-def _spans(header: Header) -> Iterator[tuple[str, int, int]]:
-    """Name, first frame and end of each segment."""
-    start = 0
-    for name, frames in header.segments:
-        yield name, start, start + frames
-        start += frames
-
-
 def _segment_header(source: Source, path: str, segment: str) -> tuple[str, Header]:
     """The name of a segment's header in the source, and the header."""
     beside = f"{path[: path.rfind('/') + 1]}{segment}.hea"
     if "/" in segment or "\\" in segment or beside not in source or beside == path:
-        raise UnusableError("unreadable", f"{path} has no segment {segment} beside it")
+        raise unreadable(f"{path} has no segment {segment} beside it")
     inner = parse_header(source.read(beside, MAX_HEADER_BYTES), name=beside)
     if inner.segments:
-        raise UnusableError("unreadable", f"{path} has segments inside segments")
+        raise unreadable(f"{path} has segments inside segments")
     return beside, inner
 
 
@@ -414,47 +323,44 @@ def _size_of_signals(source: Source, path: str, header: Header) -> int:
 
 
 def _signal_rows(
-    source: Source, path: str, header: Header, kept: Sequence[int], *, first: int, count: int
+    source: Source, path: str, header: Header, kept: Sequence[int], first: int, count: int
 ) -> Rows:
     """Some signals of a header without segments; see `record_rows`."""
     signals = [header.signals[number] for number in kept]
     per_frame = signals[0].samples_per_frame
-    names = dict.fromkeys(one.file for one in signals if one.file != NO_FILE)
+    names = dict.fromkeys([one.file for one in signals])
+    moved = NO_FILE in names or any(one.skew for one in signals)
+    names.pop(NO_FILE, None)
     if not names:
         raise UnusableError("nan", f"{path} has no samples of {signals[0].name}")
-    moved = [one for one in signals if one.skew or one.file == NO_FILE]
-    for signal in moved:
-        if signal.skew > _MAX_SKEW:
-            detail = f"{path} shifts {signal.name} by {signal.skew:,} samples"
-            raise UnusableError("unreadable", detail)
     if moved:
+        most = max(signals, key=lambda one: one.skew)
+        if most.skew > _MAX_SKEW:
+            raise unreadable(f"{path} shifts {most.name} by {most.skew:,} samples")
         size = _size_of_signals(source, path, header)
         check_size(2 * count * per_frame * len(kept), packed=size, name=path)
-    files: dict[str, _File] = {}
-    frames: dict[str, Integers] = {}
-    lacking: dict[str, bool] = {}
-    for name in names:
-        file = files[name] = _file(source, path, header, name)
-        held = frames[name] = _frames(source, file, header, path, first, count)
-        lacking[name] = file.form in MISSING and held.min() == MISSING[file.form]
-    missing: NDArray[np.bool_] | None = None
+    files = {name: _file(source, path, header, name) for name in names}
+    frames = {
+        name: _frames(source, file, header, path, first, count) for name, file in files.items()
+    }
+    scales = _scales(tuple([one[5:8] for one in signals]))
+    if len(files) == per_frame == 1 and not moved:  # as nearly all published records are
+        ((name, file),) = files.items()
+        columns = [file.columns[number] for number in kept]
+        every = columns == [*range(file.width)]
+        counts = np.ascontiguousarray((frames[name] if every else frames[name][:, columns]).T)
+        mark = MISSING.get(file.form)
+        return Rows(counts, counts == mark if counts.min() == mark else None, *scales)
     counts = np.zeros((len(kept), count * per_frame), np.result_type(*frames.values()))
-    if moved or any(lacking.values()):
-        missing = np.zeros(counts.shape, np.bool_)
+    missing = np.ones(counts.shape, np.bool_)
     for i, (number, signal) in enumerate(zip(kept, signals, strict=True)):
-        if signal.file == NO_FILE:
-            missing[i] = True  # type: ignore[index]
-            continue
-        file, held = files[signal.file], frames[signal.file]
-        column = file.columns[number]
-        part = held[signal.skew : signal.skew + count, column : column + per_frame]
-        row = part.reshape(-1)
-        counts[i, : len(row)] = row
-        if missing is not None:
-            missing[i, len(row) :] = True  # shifted beyond the end of the file
-            if lacking[signal.file]:
-                missing[i, : len(row)] = row == MISSING[file.form]
-    return Rows(counts, missing, *_scales(tuple([one[5:8] for one in signals])))
+        if signal.file != NO_FILE:
+            column = files[signal.file].columns[number]
+            part = frames[signal.file][signal.skew : signal.skew + count]
+            row = part[:, column : column + per_frame].reshape(-1)
+            counts[i, : len(row)] = row  # what is shifted beyond the end of the file is missing
+            missing[i, : len(row)] = row == MISSING.get(files[signal.file].form)
+    return Rows(counts, missing, *scales)
 
 
 @lru_cache(maxsize=256)  # most records of a dataset have the same
@@ -464,84 +370,43 @@ def _scales(kinds: tuple[tuple[float, int, str], ...]) -> tuple[tuple[float, ...
     return per_mv, tuple(baseline for _, baseline, _ in kinds)
 
 
-def _plain_rows(source: Source, path: str, header: Header) -> Rows | None:
-    """All of one file of format 16 or 516, as nearly all published records are; else None."""
-    first, samples = header.signals[0], header.samples or 0
-    plain = (first.file, first.format, 0, first.offset, 1)  # without skew, one per frame
-    alike, width = [one[:5] for one in header.signals].count(plain), len(header.signals)
-    if first.file == NO_FILE or not samples or alike < width:
-        return None
-    file = _beside(path, first.file, source)
-    if first.format == "16":
-        data = source.read(file)
-        held = max(len(data) - first.offset, 0) // (2 * width)
-        if held < samples:
-            raise UnusableError("truncated", f"{path} has {held} of {samples} samples")
-        flat = np.frombuffer(data, "<i2", count=samples * width, offset=first.offset)
-        frames: NDArray[Any] = flat.reshape(samples, width)
-    elif first.format == "516" and not first.offset:
-        frames = _read_flac(
-            source,
-            file,
-            channels=width,
-            start=0,
-            count=samples,
-            whole=True,
-            allowed=FLAC_BITS["516"],
-            path=path,
-        )
-        if len(frames) < samples:
-            raise UnusableError("truncated", f"{path} has {len(frames)} of {samples} samples")
-    else:
-        return None
-    counts = np.ascontiguousarray(frames.T)
-    missing = counts == MISSING["16"] if counts.min() == MISSING["16"] else None
-    return Rows(counts, missing, *_scales(tuple([one[5:8] for one in header.signals])))
-
-
 def _frames(
     source: Source, file: _File, header: Header, path: str, first: int, count: int
 ) -> Integers:
     """(frames, samples of a frame) from a frame on; more at the end where signals are skewed."""
-    most = max(header.signals[number].skew for number in file.columns)
-    packed = file.form in FLAC_BITS
-    promised = header.samples or 0
-    held = promised if packed and promised else _held(source, file, path)
+    packed, promised, data = file.form in FLAC_BITS, header.samples or 0, None
+    if not packed and not first and count == promised:
+        # Whole, so that its size and, in a zip, its checksum are compared.
+        data = memoryview(source.read(file.name))
+        held = _held(source, file, path, len(data))
+    else:
+        held = promised if packed and promised else _held(source, file, path)
     whole = promised or held
     if held < whole or whole < first + count or not whole:
         wanted = max(first + count, promised)
-        raise UnusableError("truncated", f"{path} has {held} of {wanted or 'any'} samples")
+        raise truncated(f"{path} has {held} of {wanted or 'any'} samples")
+    most = max([header.signals[number].skew for number in file.columns])
     count = min(first + count + min(most, _MAX_SKEW), whole) - first
     if packed:
         channels = len(file.columns)
         per_frame = file.width // channels
-        flat = _read_flac(
-            source,
-            file.name,
-            channels=channels,
-            start=file.offset + first * per_frame,
-            count=count * per_frame,
-            whole=not file.offset and count == whole,
-            allowed=FLAC_BITS[file.form],
-            path=path,
-        )
-        if len(flat) < count * per_frame:
-            detail = f"{path} has {len(flat)} of {count * per_frame} samples from {first} on"
-            raise UnusableError("truncated", detail)
+        start, samples = file.offset + first * per_frame, count * per_frame
+        all_of_it = not file.offset and count == whole
+        flat = _read_flac(source, file, path, start, samples, whole=all_of_it)
+        if len(flat) < samples:
+            raise truncated(f"{path} has {len(flat)} of {samples} samples from {first} on")
         if per_frame == 1:
             return flat
         return flat.reshape(count, per_frame, channels).transpose(0, 2, 1).reshape(count, -1)
     summed = file.form == "8"  # differences, which are added up from the start on
-    start = 0 if summed else first
-    # Whole, so that its size and, in a zip, its checksum are compared.
-    data = memoryview(source.read(file.name)) if not first and count == whole else None
+    begins = 0 if summed else first
 
     def piece(at: int, size: int) -> bytes | memoryview:
         at += file.offset
         return source.piece(file.name, at, size) if data is None else data[at : at + size]
 
-    samples = (first + count - start) * file.width
-    frames = decode(file.form, piece, start * file.width, samples).reshape(-1, file.width)
+    samples = (first + count - begins) * file.width
+    frames = decode(file.form, piece, begins * file.width, samples).reshape(-1, file.width)
     return _summed(frames, file, header)[first:] if summed else frames
 
 
@@ -553,3 +418,74 @@ def _summed(frames: Integers, file: _File, header: Header) -> NDArray[np.int32]:
         values = frames[:, column:stop].cumsum(dtype=np.int32) + np.int32(signal.initial)
         sums[:, column:stop] = values.reshape(len(frames), -1)
     return sums
+
+
+def _flac_facts(head: bytes, path: str) -> tuple[int, int, int]:
+    """Channels, bits, and samples of each channel, as a stream describes itself."""
+    if head[:4] != b"fLaC" or len(head) < _FLAC_HEAD:
+        raise unreadable(f"the signals of {path}: it is not a FLAC stream")
+    packed = int.from_bytes(head[18:26], "big")  # rate 20, channels 3, bits 5, samples 36 bits
+    return (packed >> 41 & 7) + 1, (packed >> 36 & 31) + 1, packed & (1 << 36) - 1
+
+
+def _read_flac(
+    source: Source, file: _File, path: str, start: int, count: int, *, whole: bool
+) -> NDArray[Any]:
+    """(at most `count`, channels) from sample `start` on; only a part of the file is read for it.
+
+    Args:
+        source: Holds the file.
+        file: The file.
+        path: Of the header, for messages.
+        start: First sample.
+        count: Of each channel.
+        whole: Whether that is all of the stream.
+    """
+    import soundfile
+
+    data = source.read(file.name) if whole else b""
+    channels, allowed = len(file.columns), FLAC_BITS[file.form]
+    held, bits, _ = _flac_facts(data or source.head(file.name, _FLAC_HEAD), path)
+    if held != channels or bits not in allowed:
+        wanted = f"{channels} of {' or '.join(map(str, allowed))}"
+        stated = f"holds {held} channels of {bits} bits, not {wanted}"
+        raise unreadable(f"the signals of {path}: it {stated}")
+    size = len(data) or source.size(file.name)
+    check_size(2 * count * channels, packed=size, name=path)
+    pieces = PieceReader(partial(source.piece, file.name), size)
+    stream_of: Any = io.BytesIO(data) if whole else io.BufferedReader(pieces, 1 << 16)
+    parts: list[NDArray[Any]] = []
+    try:
+        with (_one_way() if whole else soundfile.SoundFile)(stream_of) as stream:
+            # A damaged stream may promise any length, so the header limits what is allocated.
+            left = min(count, max(int(stream.frames) - start, 0))
+            if start:
+                stream.seek(start)
+            while left or not parts:
+                some = min(max(_AT_ONCE // channels, 1), left)
+                part = stream.read(some, dtype="int32" if bits == 24 else "int16", always_2d=True)
+                if part.shape[1] != channels:
+                    raise ValueError(f"it changes to {part.shape[1]} channels")
+                parts.append(part)
+                left = left - len(part) if len(part) else 0
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
+        damaged = unreadable(f"the signals of {path}: it is damaged ({error})")
+        raise pieces.error or damaged from None
+    if pieces.error is not None:
+        raise pieces.error
+    decoded = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    # Samples of 8 and 24 bits come shifted to the upper bits.
+    return decoded if bits == 16 else decoded >> 8
+
+
+@cache
+def _one_way() -> Any:
+    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
+    import soundfile
+
+    class Stream(soundfile.SoundFile):  # type: ignore[misc]
+        def seekable(self) -> bool:
+            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
+            return False
+
+    return Stream
