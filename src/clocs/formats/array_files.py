@@ -47,7 +47,7 @@ class _Place(NamedTuple):
     row: int | None
 
 
-class ArrayFile:
+class NamedArrays:
     """The arrays of a file.
 
     Args:
@@ -353,10 +353,10 @@ def array_from(data: bytes, name: str) -> NDArray[Any]:
         return _Header(data, name).array(data)
 
 
-def _open_npy(source: Source, path: str, options: ReadOptions) -> ArrayFile:
+def _open_npy(source: Source, path: str, options: ReadOptions) -> NamedArrays:
     name, disk = stem(path), source.on_disk(path)
     if disk is None:
-        return ArrayFile(source, path, options, {"": array_from(source.read(path), name)})
+        return NamedArrays(source, path, options, {"": array_from(source.read(path), name)})
     header = _Header(source.head(path, _MAX_HEADER + 64), name)
     header.check(source.size(path))
     array = (
@@ -366,17 +366,17 @@ def _open_npy(source: Source, path: str, options: ReadOptions) -> ArrayFile:
             np.ndarray
         )
     )
-    return ArrayFile(source, path, options, {"": array})
+    return NamedArrays(source, path, options, {"": array})
 
 
-def _open_npz(source: Source, path: str, options: ReadOptions) -> ArrayFile:
+def _open_npz(source: Source, path: str, options: ReadOptions) -> NamedArrays:
     name, disk = stem(path), source.on_disk(path)
     archive = zipfile.ZipFile(disk if disk is not None else io.BytesIO(source.read(path)))
     members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
     if any(one.flag_bits & 1 for one in members):
         raise unreadable(f"{name} is encrypted")
     arrays = {one.filename.removesuffix(".npy"): _Member(archive, one, name) for one in members}
-    return ArrayFile(source, path, options, arrays, close=archive.close)
+    return NamedArrays(source, path, options, arrays, close=archive.close)
 
 
 def _is_npz(head: bytes) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
-from clocs.formats.array_files import ArrayFile
+from clocs.formats.array_files import NamedArrays
 from clocs.formats.base import FileFormat, FileReader, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
@@ -42,7 +42,7 @@ _CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13
 _CLASSES |= {14: "i8", 15: "u8"}
 
 
-def _open_hdf5(source: Source, path: str, options: ReadOptions) -> ArrayFile:
+def _open_hdf5(source: Source, path: str, options: ReadOptions) -> NamedArrays:
     """The arrays of a file, found without reading them.
 
     Raises:
@@ -74,7 +74,7 @@ def _open_hdf5(source: Source, path: str, options: ReadOptions) -> ArrayFile:
                     check_size(chunk, packed=source.size(path), name=name)
                 is_text = item.attrs.get("MATLAB_class") == b"char" and item.dtype.kind == "u"
                 arrays[below] = _Text(item) if is_text else item
-        return ArrayFile(source, path, options, arrays, attributes, stack.pop_all().close)
+        return NamedArrays(source, path, options, arrays, attributes, stack.pop_all().close)
 
 
 def _check_heaps(data: bytes | mmap.mmap, name: str) -> None:
@@ -146,7 +146,7 @@ def _is_hdf5(head: bytes) -> bool:
     return not head.startswith(b"MATLAB") and any(head[at : at + 8] == _MAGIC for at in starts)
 
 
-def _open_matlab(source: Source, path: str, options: ReadOptions) -> ArrayFile:
+def _open_matlab(source: Source, path: str, options: ReadOptions) -> NamedArrays:
     if source.head(path, len(_V73)) == _V73:
         return _open_hdf5(source, path, options)
     data = source.read(path)
@@ -162,7 +162,7 @@ def _open_matlab(source: Source, path: str, options: ReadOptions) -> ArrayFile:
         found = _Version5(data, stem(path)).variables()
     arrays: dict[str, Any] = {}
     _flatten("", found, arrays)
-    return ArrayFile(source, path, options, arrays)
+    return NamedArrays(source, path, options, arrays)
 
 
 def _flatten(path: str, value: Any, arrays: dict[str, Any]) -> None:
