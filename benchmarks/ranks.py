@@ -22,11 +22,11 @@ import torch.distributed as dist
 import clocs
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
+from clocs.kernels.ranks import Ranks
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.task import PretrainingTask
 from clocs.training import Settings
 from clocs.training.loop import fit
-from clocs.training.ranks import Ranks
 
 CPU = torch.device("cpu")
 
@@ -34,11 +34,7 @@ CPU = torch.device("cpu")
 def steps_per_second(frames: Frames, plan: Plan, ranks: Ranks) -> float:
     """Of the epochs after the first; validation is not counted."""
     times: list[float] = []
-    task = (
-        PretrainingTask(frames, plan, sharing_ranks=ranks, device=CPU)
-        if ranks.size > 1
-        else PretrainingTask(frames, plan, device=CPU)
-    )
+    task = PretrainingTask(frames, plan, ranks=ranks, device=CPU)
     spans: list[tuple[int, float]] = []
 
     def on_step(done: int, steps: int) -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from clocs.frames.frames import Frames
 from clocs.frames.views import instances
-from clocs.pretraining.methods import find_method
+from clocs.pretraining.plan import find_method
 
 TAU, SIGMA, TAU_D, BATCH = 0.1, 0.010, 0.9, 256
 

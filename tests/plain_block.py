@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from clocs.kernels.layers import EPSILON, KERNEL, POOL, STRIDE
+from clocs.kernels.native import EPSILON, KERNEL, POOL, STRIDE
 
 
 def plain_block(

@@ -21,13 +21,12 @@ from safetensors.torch import save_file
 
 from clocs.errors import LostProcessError
 from clocs.frames.frames import Frames
-from clocs.kernels import collectives
+from clocs.kernels.ranks import Ranks, current, gathered
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.training import Settings
 from clocs.training.loop import Trained, fit
-from clocs.training.ranks import Ranks, current
 
 CPU = torch.device("cpu")
 LIMIT = 900  # seconds without an answer
@@ -57,12 +56,7 @@ class Case:
         plan = Plan(self.method, settings=settings, **given)
         options: dict[str, Any] = {"device": CPU, "dtype": torch.float64, "stream": self.stream}
         frames = frames.with_leads(frames.leads[: self.leads])
-        shared = ranks.share(self.members)
-        task = (
-            PretrainingTask(frames, plan, sharing_ranks=ranks, **options)
-            if shared
-            else PretrainingTask(frames, plan, **options)
-        )
+        task = PretrainingTask(frames, plan, ranks=ranks, **options)
         seeds = list(plan.seeds)
         made: list[int] = []
         trained = fit(
@@ -121,7 +115,7 @@ def collect(frames: Frames, out: Path) -> None:
     """All cases; of the collectives, values and gradients."""
     ranks = current()
     x = torch.arange(6.0, dtype=torch.float64).view(2, 3).add(ranks.rank).requires_grad_()
-    part = (collectives.gathered(x) ** 2).sum() * (ranks.rank + 1)
+    part = (gathered(x) ** 2).sum() * (ranks.rank + 1)
     part.backward()
     # d/dx of Σ over ranks of (rank + 1) · x² is 2x · 1 + … + N
     assert x.grad is not None

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from clocs.frames.frames import Frames
-from clocs.pretraining.methods import find_method
-from clocs.pretraining.plan import Plan, Precision
+from clocs.pretraining.plan import Plan, Precision, find_method
 from clocs.pretraining.task import learnable_parts
 from clocs.training import Settings
 

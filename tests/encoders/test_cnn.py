@@ -31,7 +31,7 @@ def as_torch_modules(encoder: CNN, weights: dict[str, Tensor]) -> nn.Sequential:
 
 
 @given(
-    length=st.integers(7, 60),
+    length=st.integers(10, 60),
     c_in=st.integers(1, 4),
     c_out=st.integers(1, 5),
     members=st.integers(1, 3),

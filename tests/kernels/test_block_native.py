@@ -18,8 +18,7 @@ from torch import Tensor
 
 from clocs.encoders.cnn import CNN, block_implementation, conv_block, conv_block_eval
 from clocs.kernels import keyed_random, native
-from clocs.kernels.layers import NativeBlock
-from clocs.kernels.native import native_windows
+from clocs.kernels.native import NativeBlock, native_windows
 from clocs.training.signals import min_max
 from plain_block import plain_block
 

@@ -12,7 +12,7 @@ import torch
 from clocs.encoders.cnn import conv_block, conv_block_eval
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
-from clocs.kernels.layers import EPSILON, convolved
+from clocs.kernels.native import EPSILON, convolved
 from clocs.training.signals import min_max
 
 

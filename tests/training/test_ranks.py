@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,7 +16,7 @@ import clocs
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
-from clocs.kernels.collectives import Share
+from clocs.kernels.ranks import ALONE, Ranks, Share
 from clocs.pretraining import Objective
 from clocs.pretraining.methods.contrastive import NTXent
 from clocs.pretraining.plan import Plan
@@ -26,7 +25,6 @@ from clocs.pretraining.task import _is_shareable, check_shareable
 from clocs.recording import FrameSpec
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.ranks import ALONE, Ranks
 from rank_processes import CASES, KILLED, saved
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -130,34 +128,11 @@ def test_torchrun_says_one_sentence_about_a_killed_process_and_the_command_resum
     assert resumed.card.metrics == pytest.approx(one.card.metrics)
 
 
-def test_each_process_reads_the_signals_of_its_own_patients_alone(
-    store: Store, frames: Frames
-) -> None:
-    sizes = []
-    for rank in range(3):
-        ranks = Ranks(rank, 3)
-        own = make_frames(store, spec=SPEC, of_patients=ranks.owns)
-        mine = ranks.owns(frames.keyed(frames.patient_ids))[frames.patient]
-        rows = np.flatnonzero(mine)
-        assert np.array_equal(own.windows(rows, 1), frames.windows(rows, 1))
-        assert np.array_equal(own.present, frames.present)
-        sizes.append(len(own.signals))
-    assert sum(sizes) == len(frames.signals)
-
-
-def test_rows_of_all_processes_are_gathered_in_the_order_of_the_batch() -> None:
-    owners = torch.tensor([2, 0, 2, 2, 0])  # process 1 has none
-    shares = [Share.from_owners(owners, rank, 3) for rank in range(3)]
-    assert [share.places.tolist() for share in shares] == [[1, 4], [], [0, 2, 3]]
-    padded = torch.full((3, 3), -1)
-    for rank, share in enumerate(shares):
-        padded[rank, : len(share.places)] = share.places
-        assert (share.counts, share.batch, share.world) == ((2, 0, 3), 5, 3)
-    assert padded.flatten()[shares[1].order].tolist() == [0, 1, 2, 3, 4]
-
-
-def test_members_are_divided_among_the_processes() -> None:
-    assert Ranks(0, 3).members(7) == [[0, 1], [2, 3], [4, 5, 6]]
+def test_rows_and_members_are_divided_among_the_processes_in_order() -> None:
+    assert Ranks(0, 3).divided(7) == [range(2), range(2, 4), range(4, 7)]
+    assert [Share(Ranks(rank, 3), 2).rows for rank in range(3)] == [
+        slice(0, 0), slice(0, 1), slice(1, 2)
+    ]  # fmt: skip
     assert [Ranks(0, 4).share(members) for members in (3, 4)] == [True, False]
     assert not ALONE.share(1)
 

@@ -81,7 +81,7 @@ def _is_the_one_to_say_why() -> bool:
     """Of several processes of one training the first that fails; else this one."""
     if "WORLD_SIZE" not in os.environ:
         return True
-    from clocs.training.ranks import may_say_why
+    from clocs.kernels.ranks import may_say_why
 
     return may_say_why()
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clocs.errors import SettingError
-from clocs.kernels import collectives, keyed_random
+from clocs.kernels import keyed_random, ranks
 
 Weights = dict[str, Tensor]  # name -> (members, …); batch-norm statistics have the same form
 
@@ -37,7 +37,7 @@ class Encoder(ABC):
     leads: tuple[str, ...] = ()  # those that it sees at once; empty: one at a time, whichever it is
 
     multilead: ClassVar[bool] = False  # whether it sees many leads at once
-    # whether several processes can train it on one batch: its statistics are `collectives.moments`
+    # whether several processes can train it on one batch: its statistics are `ranks.moments`
     # and what it draws at random is `keyed_random`'s
     shares_batches: ClassVar[bool] = False
 
@@ -113,7 +113,7 @@ def per_view(encoder: Encoder, views: int) -> Encoder:
             parts = []
             for number, view in enumerate(x.unflatten(1, (views, -1)).unbind(1)):
                 key = keyed_random.fold(keys, keyed_random.stream("view"), number)
-                with collectives.sharing_one_view():
+                with ranks.sharing_one_view():
                     z, buffers = super().encode_training(
                         weights, buffers, view.contiguous(), key, momentum
                     )

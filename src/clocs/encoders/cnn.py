@@ -14,12 +14,13 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from clocs.encoders.base import Encoder, EncoderRow, Weights, batch_norm, put
 from clocs.errors import SettingError
-from clocs.kernels import collectives, keyed_random, layers
+from clocs.kernels import keyed_random, native, ranks
 from clocs.kernels.gpu import can_use_triton
-from clocs.kernels.layers import KERNEL, POOL, STRIDE, convolved
+from clocs.kernels.native import EPSILON, KERNEL, POOL, STRIDE, convolved
 
 CHANNELS = (1, 4, 16, 32)
 _Block = Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -130,39 +131,57 @@ def conv_block(
     Returns:
         (members, n, out // 2, c_out), the batch's mean and its unbiased variance, (members, c_out).
     """
-    shared = collectives.is_shared()
-    count = collectives.rows_of_all(h.shape[1]) * convolved(h.shape[2])
+    shared = ranks.is_shared()
+    count = ranks.rows_of_all(h.shape[1]) * convolved(h.shape[2])
     unbiased = count / max(count - 1, 1)
     if can_use_triton(h, h.dtype) and not shared:
         from clocs.kernels.layers_triton import TritonBlock
 
         triton_block: _Block = TritonBlock.apply
         return triton_block(h, weight, gamma, beta, keys, dropout, unbiased)
-    if layers.can_use_native_block(h, weight) and not shared:
-        native_block: _Block = layers.NativeBlock.apply
+    if native.can_use_native_block(h, weight) and not shared:
+        native_block: _Block = native.NativeBlock.apply
         out, mean, variance = native_block(h, weight, gamma, beta, keys, dropout)
         return out, mean, variance * unbiased
-    torch_block: _Block = layers.TorchBlock.apply
     # without matrix units for it, lower precision only rounds: arithmetic stays as it is
-    out, mean, variance = torch_block(h.to(weight.dtype), weight, gamma, beta)
+    y = _convolution(h.to(weight.dtype), weight)
+    if shared:
+        mean, variance, _ = ranks.moments(y, [1, 2])
+    else:
+        variance, mean = torch.var_mean(y, dim=(1, 2), correction=0)
+    scale = gamma * (variance + EPSILON).rsqrt()
+    out = _activated(y, scale, beta - mean * scale)
     out = keyed_random.dropout(out, dropout, keys) if dropout else out
-    return out.to(h.dtype), mean, variance * unbiased
+    return out.to(h.dtype), mean.detach(), variance.detach() * unbiased
 
 
 def conv_block_eval(
     h: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
     """The same block normalized by given statistics, without dropout."""
-    scale = gamma * (variance + layers.EPSILON).rsqrt()
+    scale = gamma * (variance + EPSILON).rsqrt()
     shift = beta - mean * scale
     if can_use_triton(h, h.dtype) and h.numel():
         from clocs.kernels.layers_triton import triton_block_eval
 
         return triton_block_eval(h, weight, scale, shift)
     learning = torch.is_grad_enabled() and any(x.requires_grad for x in (h, weight, scale, shift))
-    if not learning and layers.can_use_native_block(h, weight) and h.numel():
-        return layers.native_block_eval(h, weight, scale, shift)
-    return layers.torch_block_eval(h, weight, scale, shift)
+    if not learning and native.can_use_native_block(h, weight) and h.numel():
+        return native.native_block_eval(h, weight, scale, shift)
+    return _activated(_convolution(h.to(weight.dtype), weight), scale, shift).to(h.dtype)
+
+
+def _convolution(h: Tensor, weight: Tensor) -> Tensor:
+    """(members, n, length, c_in) -> (members, n, out, c_out)."""
+    windows = h.unfold(2, KERNEL, STRIDE).transpose(-1, -2).flatten(3)  # (…, 7·c_in)
+    return torch.bmm(windows.flatten(1, 2), weight).unflatten(1, windows.shape[1:3])
+
+
+def _activated(y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """(members, n, out, c) -> (members, n, out // 2, c): scaled, the larger of two, ReLU."""
+    y = y * scale[:, None, None] + shift[:, None, None]
+    larger = functional.max_pool2d(y.flatten(0, 1).unsqueeze(1), (POOL, 1))
+    return torch.relu(larger).squeeze(1).unflatten(0, y.shape[:2])
 
 
 def block_implementation(
@@ -172,8 +191,8 @@ def block_implementation(
     h = torch.empty(1, 1, 13, 1, dtype=dtype, device=device)
     if can_use_triton(h, dtype):
         return "triton"
-    native = layers.can_use_native_block(h, torch.empty(1, KERNEL, 4, device=device))
-    return "native" if native else "torch"
+    compiled = native.can_use_native_block(h, torch.empty(1, KERNEL, 4, device=device))
+    return "native" if compiled else "torch"
 
 
 def linear_relu(h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ from torch.nn import functional
 
 from clocs.encoders.base import Encoder, EncoderRow, Weights, batch_norm, put
 from clocs.errors import SettingError
-from clocs.kernels import collectives, keyed_random
+from clocs.kernels import keyed_random, ranks
 from clocs.kernels.gpu import Compiled, is_compiled_for
 
 LEAD_PRESENCE = "stem.there.weight"  # per lead and channel; so called in checkpoints
@@ -205,7 +205,7 @@ class Residual(Encoder):
         self, weights: Weights, buffers: Weights, x: Tensor, keys: Tensor, momentum: float = 0.1
     ) -> tuple[Tensor, Weights]:
         names, statistics = _names(self)
-        shared = collectives.is_shared()  # asked here: the compiler cannot
+        shared = ranks.is_shared()  # asked here: the compiler cannot
         compiled = self.network.masked and is_compiled_for(x) and not shared
         forward = _forward(self, compiled=compiled, shared=shared)
         sizes = _dropped_sizes(self.network, x.shape[1], x.shape[-1]) if self.dropout else ()
@@ -413,7 +413,7 @@ def _trained(
     dtype = weights["stem.conv.weight"].dtype
 
     def normed_together(name: str, y: Tensor) -> Tensor:
-        mean, variance, count = collectives.moments(y, [0, 2, 3])
+        mean, variance, count = ranks.moments(y, [0, 2, 3])
         unbiased = variance * (count / (count - 1).clamp(min=1))
         statistics[f"{name}.mean"] = mean.detach().to(dtype)
         statistics[f"{name}.variance"] = unbiased.detach().to(dtype)

@@ -29,8 +29,7 @@ from clocs.experiments.grid import CURVE_EPOCHS, FEW_LABELS, Cell, Pretraining, 
 from clocs.experiments.ledger import Ledger, last_line, pack_draws, versions
 from clocs.frames.frames import Frames
 from clocs.patients.distances import frame_distances
-from clocs.pretraining.methods import find_method
-from clocs.pretraining.plan import Plan
+from clocs.pretraining.plan import Plan, find_method
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.sealed import spelled_for_files
 from clocs.training import Settings

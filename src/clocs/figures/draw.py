@@ -121,7 +121,8 @@ def _similarity(store: Store, checkpoint: Path, seed: int) -> tuple[Figure, dict
     from clocs.figures.methods import show_similarity
     from clocs.frames.make import make_frames
     from clocs.frames.views import frame_for
-    from clocs.pretraining.methods import METHODS, find_method
+    from clocs.pretraining.methods import METHODS
+    from clocs.pretraining.plan import find_method
     from clocs.recording import with_derived
     from clocs.training.checkpoint import load_checkpoint
 

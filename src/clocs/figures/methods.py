@@ -23,7 +23,7 @@ from clocs.frames.views import Instances, Views, frame_for, instances
 from clocs.kernels import keyed_random
 from clocs.pretraining import perturbations
 from clocs.pretraining.losses import same_patient_pairs, unit
-from clocs.pretraining.methods import find_method
+from clocs.pretraining.plan import find_method
 from clocs.recording import FrameSpec, Recording
 from clocs.store.manifest import Manifest
 from clocs.training.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ those that lie within it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -205,7 +205,6 @@ def make_frames(
     split: Split = None,
     split_seed: int = 0,
     memory: int | None = None,
-    of_patients: Callable[[list[str]], NDArray[np.bool_]] | None = None,
 ) -> Frames:
     """All frames of the recordings that have one of the chosen leads, in memory if they fit.
 
@@ -221,21 +220,16 @@ def make_frames(
         split_seed: Random seed of the split into training, validation and test patients.
         memory: The most bytes of signals to keep in memory, half of the machine's where None;
             larger ones are mapped from a file that is deleted with them.
-        of_patients: Of ids such as 'chapman:1', (patients,) whose signals to read: of the others,
-            the frames are known, but neither their signals nor their scale. All where None.
     """
     plan = plan_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
-    own = np.ones(len(plan.rows), bool)
-    if of_patients is not None:
-        own = of_patients([f"{manifest.dataset}:{name}" for name in plan.patient_ids])[plan.patient]
-    base = np.concatenate(([0], np.cumsum(size * plan.has.sum(axis=1) * own)))
+    base = np.concatenate(([0], np.cumsum(size * plan.has.sum(axis=1))))
     room = max(int(base[-1]), spec.samples)  # a window fits in, also of a recording without frames
     signals = allocate_signals(room, beside=store.path.parent, memory=memory)
     scale = np.full((len(cuts.start), len(plan.leads)), np.nan, np.float32)
     first_frame = np.concatenate(([0], np.cumsum(plan.counts)))
-    for i, values, steps in plan.windows(np.flatnonzero(own)):
+    for i, values, steps in plan.windows():
         signals[base[i] : base[i + 1]] = values.ravel()
         scale[first_frame[i] : first_frame[i + 1], plan.has[i]] = steps.T
     lead = np.cumsum(plan.has, axis=1) - 1  # its place among those that the recording has

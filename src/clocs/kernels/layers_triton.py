@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clocs.errors import SettingError
 from clocs.kernels import block_triton as kernels
-from clocs.kernels.layers import EPSILON, KERNEL, POOL, STRIDE, convolved
+from clocs.kernels.native import EPSILON, KERNEL, POOL, STRIDE, convolved
 
 PROGRAMS = 211  # per member, at most: sums must not depend on how many train beside it; five
 # members are then eight programs on each of 132 multiprocessors

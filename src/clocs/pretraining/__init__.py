@@ -89,7 +89,7 @@ class Objective:
             return self.loss(z, batch, weights)
         # each process computes the loss of all instances and takes an equal part of it
         every = batch.share.all_gather(z)
-        return self.loss(every, batch.whole, weights) / batch.share.world
+        return self.loss(every, batch, weights) / batch.share.ranks.size
 
     def train_loss(
         self, encoder: Encoder, weights: Weights, buffers: Weights, batch: Batch, keys: Tensor
@@ -189,11 +189,11 @@ def through_two_layers(z: Tensor, weights: Weights, name: str) -> Tensor:
     """z: (members, …, dim) -> (members, …, out), by the head of that name."""
     import torch
 
-    from clocs.kernels import collectives
+    from clocs.kernels import ranks
 
     hidden = torch.bmm(z.flatten(1, -2), weights[f"{name}.1.weight"])
-    if collectives.is_shared():
-        mean, variance = (x[:, None] for x in collectives.moments(hidden, [1])[:2])
+    if ranks.is_shared():
+        mean, variance = (x[:, None] for x in ranks.moments(hidden, [1])[:2])
     else:
         variance, mean = torch.var_mean(hidden, dim=1, correction=0, keepdim=True)
     hidden = (hidden - mean) * (variance + EPSILON).rsqrt() + weights[f"{name}.1.bias"][:, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from torch import Tensor
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Instances, Views
 from clocs.kernels import keyed_random
-from clocs.kernels.collectives import Share
 from clocs.kernels.gpu import can_use_triton
+from clocs.kernels.ranks import Ranks, Share, sharing
 from clocs.pretraining.perturbations import PERTURBATIONS, Chain, parse
 from clocs.training.card import CENTERED, INPUT_OFFSETS
 from clocs.training.signals import Signals, min_max, standardize
@@ -78,17 +78,7 @@ class Batch:
     rows: Tensor  # (members, batch) of the part
     multilabel: bool
     views: int  # of each instance
-    # where processes share a batch: which of its instances these are, and (members, all) the rows
-    # of all of them
-    share: Share | None = None
-    all_rows: Tensor | None = None
-
-    @property
-    def whole(self) -> Batch:
-        """What is known of the instances of all processes; without their views."""
-        if self.all_rows is None:
-            return self
-        return replace(self, rows=self.all_rows, share=None, all_rows=None)
+    share: Share | None = None  # where processes share a batch: of which of its instances `x` is
 
     @property
     def patients(self) -> Tensor:
@@ -102,7 +92,7 @@ class Batch:
 
     def by_view(self, z: Tensor) -> Tensor:
         """(members, views·batch, dim) -> (members, views, batch, dim)."""
-        return z.view(len(z), self.views, self.rows.shape[1], z.shape[-1])
+        return z.unflatten(1, (self.views, -1))
 
 
 class BatchMaker:
@@ -118,10 +108,10 @@ class BatchMaker:
         *,
         multilabel: bool,
         in_mv: bool = False,
-        shared: bool = False,
+        ranks: Ranks | None = None,
     ) -> None:
-        """`in_mv` leaves views in mV; `shared`: other processes make the other rows."""
-        self.signals, self.views, self.multilabel = signals, views, multilabel
+        """`in_mv` leaves views in mV; `ranks` are the processes that share every batch."""
+        self.signals, self.views, self.multilabel, self.ranks = signals, views, multilabel, ranks
         self.chains = [parse(chain) if chain else None for chain in views.copies]
         # centered on zero: otherwise negation and scaling are invisible
         self._offset = INPUT_OFFSETS[CENTERED] if views.normalized_first and not in_mv else None
@@ -130,19 +120,35 @@ class BatchMaker:
         programs = [program(chain, signals.samples) for chain in self.chains]
         self._programs = tuple(dict.fromkeys(one for one in programs if one is not None))
         self._table: Tensor | None = None  # (1, copies) numbers of programs, where they are fused
-        if None not in programs and can_use_triton(signals.flat, signals.dtype) and not shared:
+        if None not in programs and can_use_triton(signals.flat, signals.dtype) and not ranks:
             numbers = [[self._programs.index(one) for one in programs if one is not None]]
             self._table = torch.tensor(numbers, dtype=torch.int32, device=signals.flat.device)
 
     def batch(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Batch:
-        """rows: (members, batch) -> their views: every copy of every window."""
+        """rows: (members, batch) -> their views: every copy of every window.
+
+        Of a batch that processes share, those of the rows of this one.
+        """
+        windows, share = part.windows.shape[1], self._share(rows)
+        own = rows if share is None else rows[:, share.rows]
         make = self._leads_at_once if part.windows.ndim == 3 else self._one_lead
-        if rows.numel():
-            x = make(part, rows, keys)
-        else:  # of a batch that processes share
+        if own.numel():
+            with sharing(share, windows, rows.device):
+                x = make(part, own, keys)
+        else:
             shape = (len(rows), 0, *part.windows.shape[2:], self.signals.samples)
             x = rows.new_empty(shape, dtype=self.signals.dtype)
-        return Batch(x, part, rows, self.multilabel, len(self.chains) * part.windows.shape[1])
+        return Batch(x, part, rows, self.multilabel, len(self.chains) * windows, share)
+
+    def starts(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Tensor:
+        """Where the windows of `batch` begin; all on the host."""
+        share = self._share(rows)
+        own = rows if share is None else rows[:, share.rows]
+        with sharing(share, part.windows.shape[1], rows.device):
+            return part.starts(own, keys)
+
+    def _share(self, rows: Tensor) -> Share | None:
+        return Share(self.ranks, rows.shape[1]) if self.ranks else None
 
     def _one_lead(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, samples)."""

@@ -19,7 +19,7 @@ from clocs.errors import SettingError
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.views import Views
 from clocs.pretraining import Method, Objective
-from clocs.pretraining.methods import METHODS, find_method
+from clocs.pretraining.methods import METHODS
 from clocs.pretraining.perturbations import parse
 from clocs.recording import FrameSpec
 from clocs.training import Settings
@@ -33,6 +33,13 @@ Normalization = Literal["min-max", "none"]
 _CHOICES = {"precision": Precision, "batch_norm": BatchNorm, "normalization": Normalization}
 TRAINED_ON = (0, 1)  # training and validation: both have shaped the weights
 _NO_KEYS = torch.zeros(0, dtype=torch.int64)
+
+
+def find_method(name: str) -> Method:
+    """A method by its name."""
+    if name not in METHODS:
+        raise SettingError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
+    return METHODS[name]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from clocs.frames.signals import memory_for_signals
 from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
 from clocs.kernels import keyed_random
+from clocs.kernels.ranks import current, joined, on_this_machine, own_device
 from clocs.pretraining.batches import BatchMaker, DeviceInstances
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import (
@@ -45,9 +46,8 @@ from clocs.training.card import expect_readable
 from clocs.training.checkpoint import Checkpoint, as_checkpoints, check_parts, load_checkpoint
 from clocs.training.embed import stack
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
-from clocs.training.ranks import current, joined, on_this_machine, own_device
 from clocs.training.replicas import epochs_done, remove_state
-from clocs.training.signals import TRAINED, Signals, require_memory
+from clocs.training.signals import TRAINED, Signals, pick_device, require_memory
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
@@ -140,7 +140,7 @@ def pretrain(
     from clocs.frames.make import common_leads, leads_of_any, leads_of_those, make_frames
     from clocs.store.store import Store, as_store, expect_different_stores
 
-    place = own_device(device)
+    place = own_device(pick_device(device))
     with joined(place) as ranks:
         given = [store] if isinstance(store, Store | Path | str) else list(store)
         stores = [as_store(one) for one in given]
@@ -176,7 +176,6 @@ def pretrain(
             split=split_of(split, test_folds, validation_folds),
             split_seed=split_seed,
             memory=memory_for_signals() // parts if parts > 1 else None,
-            of_patients=ranks.owns if plan.objective and ranks.share(len(plan.seeds)) else None,
         )
         made = [cut(one, leads=leads_of_those(one, chosen)).for_leads(chosen) for one in stores]
         return pretrain_frames(
@@ -233,7 +232,7 @@ def pretrain_frames(
     signals are brought to the device batch by batch; None: if they are too large for it. The other
     arguments are those of `clocs.pretrain`.
 
-    In several processes (`clocs.training.ranks`), all call this; the first one alone touches `out`.
+    In several processes (`clocs.kernels.ranks`), all call this; the first one alone touches `out`.
 
     Raises:
         TrainingError: Members diverged; the checkpoints of the others have been written.
@@ -279,7 +278,7 @@ def pretrain_frames(
                 device=device,
                 start=stack(origins) if origins else None,
                 stream=stream,
-                sharing_ranks=ranks if shared else None,
+                ranks=ranks,
             )
             try:
                 trained = fit(

@@ -1,18 +1,13 @@
 """The training task of a method on one dataset: its objective, computed on batches of views.
 
-Several processes can share every batch: each has the signals of its own patients, and knows of all
-others which rows of the table they are. So it finds its own rows in the batches that one process
-would have, and computes these. Members are then computed one after another: of each, it has another
-number of rows.
+Several processes can share every batch: each computes some rows of the batches that one process
+would have.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,13 +18,12 @@ from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.views import Instances, instances
 from clocs.kernels import keyed_random
-from clocs.kernels.collectives import Share, sharing
+from clocs.kernels.ranks import ALONE, Ranks, sharing
 from clocs.pretraining import Objective, head_inputs
-from clocs.pretraining.batches import Batch, BatchMaker, DeviceInstances
+from clocs.pretraining.batches import BatchMaker, DeviceInstances
 from clocs.pretraining.plan import Plan
 from clocs.training.loop import Task
-from clocs.training.ranks import Ranks
-from clocs.training.signals import Signals, StreamedSignals
+from clocs.training.signals import Signals
 
 
 class PretrainingTask(Task):
@@ -44,20 +38,19 @@ class PretrainingTask(Task):
         dtype: torch.dtype | None = None,
         start: tuple[Weights, Weights] | None = None,
         stream: bool | None = None,
-        sharing_ranks: Ranks | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Put the data where it is needed.
 
         `dtype` is that of signals and activations, the plan's precision by default; `start` are the
         weights and buffers of the encoders to start from; `stream` is as for `Signals.of`;
-        `sharing_ranks` are the processes that share every batch; of `frames`, other patients'
-        signals are then not read.
+        `ranks` are the processes, which share every batch where they are more than the members.
         """
         parts = learnable_parts(frames, plan)
         assert plan.objective is not None
         self.objective, self.encoder = plan.objective, plan.encoder_for(frames)
-        self.batch_size, self.device, self.ranks = plan.settings.batch_size, device, sharing_ranks
-        self.shared = sharing_ranks is not None
+        self.batch_size, self.device = plan.settings.batch_size, device
+        self.shared = ranks.share(len(plan.seeds))
         views, members = plan.views_on(frames.dataset), len(plan.seeds)
         size = min(self.batch_size, max(len(part) for part in parts))
         self.signals = Signals.of(
@@ -68,7 +61,6 @@ class PretrainingTask(Task):
             stream=stream,
         )
         self.streamed = self.signals.streamed
-        # of a shared batch, the number of its rows differs from step to step
         self.capturable = self.encoder.capturable and not self.shared
         self.train, self.validation = (DeviceInstances.of(frames, part, device) for part in parts)
         self.batches = BatchMaker(
@@ -76,15 +68,8 @@ class PretrainingTask(Task):
             views,
             multilabel=frames.multilabel,
             in_mv=plan.normalization == "none",
-            shared=self.shared,
+            ranks=ranks if self.shared else None,
         )
-        if sharing_ranks is not None:
-            owner = torch.from_numpy(sharing_ranks.owners(frames.keyed(frames.patient_ids)))
-            # (instances,) which process has them; on the host, where batches are divided
-            self._owners = {
-                id(part): owner[part.patients.cpu()] for part in (self.train, self.validation)
-            }
-        self._shares: list[Share] = []  # of the batch at hand, one per member, where it is shared
         self._per_view = plan.batch_norm == "view"
         self._heads = self.objective.heads(
             dim=self.encoder.embedding_dim, classes=len(frames.labels), copies=len(views.copies)
@@ -115,84 +100,24 @@ class PretrainingTask(Task):
         return keyed_random.permutation(key, len(self.train.windows))
 
     def stage(self, order: Tensor, size: int, steps: int, keys: Tensor) -> Iterable[object]:
-        if not (self.streamed or self.shared):
+        if not self.streamed:
             return range(steps)
-        rows, keys = order.cpu(), keys.cpu()
-        each = ((rows[:, i * size : (i + 1) * size], keys[i]) for i in range(steps))
-        return self._staged(self.train, each)
+        return self._staged(self.train, order.split(size, dim=1)[:steps], keys)
 
     def _staged(
-        self, part: DeviceInstances, batches: Iterable[tuple[Tensor, Tensor]]
-    ) -> Iterator[object]:
-        """Yields when the data of a batch are ready, whose shares are then in `_shares`."""
-        waiting = deque[list[Share]]()
-
-        def starts() -> Iterator[Tensor]:
-            for rows, keys in batches:
-                shares = self._divided(part, rows)
-                waiting.append(shares)
-                if not self.streamed:
-                    yield rows[:0]
-                elif shares:
-                    yield self._starts(part, rows, keys, shares)
-                else:
-                    yield part.starts(rows, keys)
-
-        for _ in self.signals.staged(starts()) if self.streamed else starts():
-            self._shares = [share.to(self.device) for share in waiting.popleft()]
-            yield None
-
-    def _divided(self, part: DeviceInstances, rows: Tensor) -> list[Share]:
-        """Of each member, the rows that this process has; none where batches are not shared."""
-        if self.ranks is None:
-            return []
-        owners, ranks = self._owners[id(part)], self.ranks
-        return [Share.from_owners(owners[own], ranks.rank, ranks.size) for own in rows]
-
-    def _starts(
-        self, part: DeviceInstances, rows: Tensor, keys: Tensor, shares: list[Share]
-    ) -> Tensor:
-        """Where the windows of this process's rows are, those of one member after another."""
-        made = []
-        for member, share in enumerate(shares):
-            own = slice(member, member + 1)
-            with sharing(share, part.windows.shape[1]):
-                made.append(part.starts(rows[own, share.places], keys[own]).flatten())
-        return torch.cat(made)
-
-    def _batches(
-        self, part: DeviceInstances, rows: Tensor, keys: Tensor
-    ) -> Iterator[tuple[slice, Batch]]:
-        """rows: (members, batch) -> members, and their batch: all at once, or of shared ones each.
-
-        A shared batch has the rows of this process.
-        """
-        if not self.shared:
-            yield slice(None), self.batches.batch(part, rows, keys)
-        before = 0
-        for member, share in enumerate(self._shares):
-            own = slice(member, member + 1)
-            if isinstance(self.signals, StreamedSignals):
-                self.signals.first = before
-                before += part.windows[0].numel() * len(share.places)
-            with sharing(share, part.windows.shape[1]):
-                batch = self.batches.batch(part, rows[own, share.places], keys[own])
-            yield own, replace(batch, share=share, all_rows=rows[own])
+        self, part: DeviceInstances, rows: Iterable[Tensor], keys: Iterable[Tensor]
+    ) -> Iterable[object]:
+        """Yields when the windows of a batch, its (members, batch) rows, are on the device."""
+        on_host = ((own.cpu(), key.cpu()) for own, key in zip(rows, keys, strict=True))
+        return self.signals.staged(self.batches.starts(part, *each) for each in on_host)
 
     def train_loss(
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
-        losses, after = [], []
-        for own, batch in self._batches(self.train, rows, keys):
-            encoder = per_view(self.encoder, batch.views) if self._per_view else self.encoder
-            if not self.shared:
-                return self.objective.train_loss(encoder, weights, buffers, batch, keys)
-            mine = _of(weights, own), _of(buffers, own)
-            with _within(batch):
-                loss, changed = self.objective.train_loss(encoder, *mine, batch, keys[own])
-            losses.append(loss)
-            after.append(changed)
-        return torch.cat(losses), {k: torch.cat([own[k] for own in after]) for k in after[0]}
+        batch = self.batches.batch(self.train, rows, keys)
+        encoder = per_view(self.encoder, batch.views) if self._per_view else self.encoder
+        with sharing(batch.share, batch.views, self.device):
+            return self.objective.train_loss(encoder, weights, buffers, batch, keys)
 
     def after_step(self, weights: Weights, buffers: Weights, moved: Tensor) -> None:
         self.objective.after_step(weights, buffers, moved)
@@ -203,36 +128,25 @@ class PretrainingTask(Task):
         A contrastive loss depends on the batch's size and mix, so these must not change. Of shared
         batches, the loss is this process's part of it.
         """
-        parts, step_keys = self._validation_batches(keys)
-        each: Iterable[tuple[Tensor, Tensor]] = zip(parts, step_keys, strict=True)
-        if self.streamed or self.shared:
-            each = ((rows.cpu(), key.cpu()) for rows, key in each)
-        sums: dict[str, Tensor] = {}
-        for rows, key, _ in zip(parts, step_keys, self._staged(self.validation, each), strict=True):
-            found: dict[str, list[Tensor]] = {}
-            for own, batch in self._batches(self.validation, rows, key):
-                mine = _of(weights, own), _of(buffers, own)
-                with _within(batch):
-                    loss, z = self.objective.validation_loss(self.encoder, *mine, batch)
-                z = batch.share.all_gather(z) if batch.share else z
-                dead = (z == 0).all(dim=-1).to(z.dtype).mean(dim=(1, 2))
-                metrics = self.objective.metrics(z, batch.whole)
-                for name, value in {"loss": loss, "dead": dead, **metrics}.items():
-                    found.setdefault(name, []).append(value)
-            for name, values in found.items():
-                value = torch.cat(values) / len(parts)
-                sums[name] = sums[name] + value if name in sums else value
-        return sums
-
-    def _validation_batches(self, keys: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
-        """(members, batch) rows of each batch to validate on, and its (members,) keys."""
         keys = keyed_random.fold(keys, keyed_random.stream("validation"))
-        count = len(self.validation.windows)
+        part, count = self.validation, len(self.validation.windows)
         size = min(self.batch_size, count)
         steps = -(-count // size)
         order = keyed_random.permutation(keys, count)
         order = order[:, torch.arange(steps * size, device=order.device) % count]
-        return order.split(size, dim=1), [keyed_random.fold(keys, i) for i in range(steps)]
+        batches = order.split(size, dim=1)
+        step_keys = [keyed_random.fold(keys, i) for i in range(steps)]
+        staged = self._staged(part, batches, step_keys) if self.streamed else range(steps)
+        sums: dict[str, Tensor] = {}
+        for rows, key, _ in zip(batches, step_keys, staged, strict=True):
+            batch = self.batches.batch(part, rows, key)
+            with sharing(batch.share, batch.views, self.device):
+                loss, z = self.objective.validation_loss(self.encoder, weights, buffers, batch)
+            z = batch.share.all_gather(z) if batch.share else z
+            dead = (z == 0).all(dim=-1).to(z.dtype).mean(dim=(1, 2))
+            found = {"loss": loss, "dead": dead, **self.objective.metrics(z, batch)}
+            sums = {name: sums.get(name, 0) + value / steps for name, value in found.items()}
+        return sums
 
 
 def learnable_parts(frames: Frames, plan: Plan) -> list[Instances]:
@@ -282,11 +196,3 @@ def _is_shareable(kind: type[Objective]) -> bool:
         for name in ("train_loss", "validation_loss")
     )
     return all(each is Objective or vars(each).get("shares_batches", False) for each in definers)
-
-
-def _of(tensors: Weights, members: slice) -> Weights:
-    return {name: tensor[members] for name, tensor in tensors.items()}
-
-
-def _within(batch: Batch) -> AbstractContextManager[None]:
-    return sharing(batch.share, batch.views) if batch.share else nullcontext()

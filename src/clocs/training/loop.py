@@ -21,11 +21,10 @@ from torch import Tensor
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, SettingError
 from clocs.kernels import keyed_random
-from clocs.kernels.collectives import summed
 from clocs.kernels.gpu import can_use_triton, streams
+from clocs.kernels.ranks import ALONE, Ranks, summed
 from clocs.training import Settings
 from clocs.training.card import NOT_FINITE
-from clocs.training.ranks import ALONE, Ranks
 from clocs.training.replicas import Layout, Optimizer, Replicas, Unpacked, is_saved
 from clocs.training.signals import TRAINED, require_memory
 
@@ -285,7 +284,7 @@ class DistributedReplicas(ActiveReplicas):
     """The same in several processes, each of which trains some of the members."""
 
     def _divide(self) -> None:
-        self._of_each = self.ranks.members(len(self.keys))
+        self._of_each = [list(members) for members in self.ranks.divided(len(self.keys))]
         self._go_on_with(self._of_each[self.ranks.rank])
 
     def trains(self) -> bool:

@@ -1,16 +1,14 @@
 """Signals on a device: int16, gathered window by window and normalized there; and the device.
 
-Signals too large for the device are streamed: a thread gathers the windows of a batch on the host
-into a pinned buffer, which is copied to one of two slots on the device while the step before still
-reads the other. Which windows make up a batch is decided elsewhere, so it is the same either way.
+Signals too large for the device are streamed: threads gather the windows of the next batches on the
+host, in pinned memory, from where they are copied to the device. Which windows make up a batch is
+decided elsewhere, so it is the same either way.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -25,9 +23,10 @@ from clocs.frames.signals import memory_limits, physical_memory
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import native_windows
 from clocs.training.card import Card
+from clocs.workers import prefetch
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
-SLOTS = 2  # one is filled while the other is read
+AHEAD = 3  # batches gathered before they are needed
 TRAINED = 5  # weights, their gradient, Adam's two moments and the best weights so far
 
 
@@ -112,7 +111,7 @@ class Signals:
 
 
 class StreamedSignals(Signals):
-    """Signals of which the device holds the windows of two batches only.
+    """Signals of which the device holds the windows of one batch only.
 
     `flat` is their place on the device; `host` holds everything, in memory or mapped from a file.
     """
@@ -123,73 +122,31 @@ class StreamedSignals(Signals):
         self, host: Tensor, samples: int, dtype: torch.dtype, device: torch.device, windows: int
     ) -> None:
         """windows: the most that a batch has, over all members."""
-        flat = torch.zeros(SLOTS * windows * samples, dtype=torch.int16, device=device)
+        flat = torch.zeros(windows * samples, dtype=torch.int16, device=device)
         super().__init__(flat, samples, dtype)
-        self.host, self.windows = host, windows
-        self.first = 0  # windows of the batch before those that are located next
-        self.slot = torch.zeros((), dtype=torch.int64, device=device)
-        self._on_gpu = device.type == "cuda"
-        self._buffers = [
-            torch.empty((windows, samples), dtype=torch.int16, pin_memory=self._on_gpu)
-            for _ in range(SLOTS)
-        ]
-        if self._on_gpu:
-            self._side = torch.cuda.Stream(device)
-            self._side.wait_stream(torch.cuda.current_stream(device))  # which fills with zeros
-            self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
-            self._read = [torch.cuda.Event() for _ in range(SLOTS)]
+        self.host = host
 
     def located(self, starts: Tensor) -> Tensor:
         """Where the windows of the current batch are in `flat`, wherever they are in `host`."""
         number = torch.arange(starts.numel(), device=self.flat.device).view(starts.shape)
-        places = (number + self.first + self.slot * self.windows) * self.samples
-        return torch.where(starts.to(places.device) == ABSENT, ABSENT, places)
+        return torch.where(starts.to(number.device) == ABSENT, ABSENT, number * self.samples)
 
     def staged(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         """For each batch of starts, on the host: copy its windows over, then yield where they are.
 
         Whatever reads them must be enqueued before the next batch is requested.
         """
-        with ThreadPoolExecutor(1) as pool:
-            waiting: list[tuple[int, Tensor, Future[None]]] = []
-            for number, starts in enumerate(batches):
-                slot = number % SLOTS
-                waiting.append((slot, starts, pool.submit(self._gather, slot, starts)))
-                if len(waiting) == SLOTS:
-                    yield self._bring(*waiting.pop(0))
-            for rest in waiting:
-                yield self._bring(*rest)
-
-    def _gather(self, slot: int, starts: Tensor) -> None:
-        """Host memory -> pinned buffer, once its last content has left it."""
-        if self._on_gpu:
-            self._copied[slot].synchronize()
         windows = self.host.unfold(0, self.samples, 1)
-        out = self._buffers[slot][: starts.numel()]
-        torch.index_select(windows, 0, starts.flatten().clamp(min=0), out=out)
 
-    def _bring(self, slot: int, starts: Tensor, gathered: Future[None]) -> Tensor:
-        """Pinned buffer -> its slot on the device."""
-        gathered.result()
-        size, begin = starts.numel() * self.samples, slot * self.windows * self.samples
-        with self._beside(slot):
-            source = self._buffers[slot].view(-1)[:size]
-            self.flat[begin : begin + size].copy_(source, non_blocking=True)
-        self.slot.fill_(slot)
-        return self.located(starts)
+        def gathered(starts: Tensor) -> tuple[Tensor, Tensor]:
+            shape = (starts.numel(), self.samples)
+            out = torch.empty(shape, dtype=torch.int16, pin_memory=self.flat.is_cuda)
+            torch.index_select(windows, 0, starts.flatten().clamp(min=0), out=out)
+            return starts, out
 
-    @contextmanager
-    def _beside(self, slot: int) -> Iterator[None]:
-        """On a side stream: after the last step that reads this slot, before the next that does."""
-        if not self._on_gpu:
-            yield
-            return
-        self._read[1 - slot].record()  # all that was enqueued until now reads the other slot
-        self._side.wait_event(self._read[slot])
-        with torch.cuda.stream(self._side):
-            yield
-            self._copied[slot].record()
-        torch.cuda.current_stream().wait_event(self._copied[slot])
+        for starts, batch in prefetch(gathered, batches, AHEAD):
+            self.flat[: batch.numel()].copy_(batch.flatten(), non_blocking=True)
+            yield self.located(starts)
 
 
 def require_memory(

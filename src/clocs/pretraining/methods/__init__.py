@@ -18,15 +18,7 @@ become random subsets of them: two of a frame for cmlc, one of each segment for 
 
 from __future__ import annotations
 
-from clocs.errors import SettingError
 from clocs.pretraining import Method
 from clocs.registry import rows_in
 
 METHODS = rows_in(__name__, Method)
-
-
-def find_method(name: str) -> Method:
-    """A method by its name."""
-    if name not in METHODS:
-        raise SettingError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
-    return METHODS[name]

@@ -86,7 +86,7 @@ class BYOL(Projecting):
         import torch
 
         from clocs.kernels import keyed_random
-        from clocs.kernels.collectives import run_concurrently
+        from clocs.kernels.ranks import run_concurrently
 
         updated: Weights = {}
 
@@ -117,7 +117,7 @@ class BYOL(Projecting):
         return self._distance(predicted, target, batch), batch.by_view(z)
 
     def _distance(self, predicted: Tensor, target: Tensor, batch: Batch) -> Tensor:
-        return byol_loss(predicted, target, batch.share.batch if batch.share else None)
+        return byol_loss(predicted, target, batch.rows.shape[1] if batch.share else None)
 
     def _predicted(self, z: Tensor, weights: Weights) -> Tensor:
         """z: (members, n, dim) -> (members, n, dim of the target's vectors)."""
