@@ -120,16 +120,18 @@ def test_a_state_saved_without_finished_members_is_resumed(
 
 @pytest.mark.parametrize("protocol", ["linear", "finetune"])
 def test_scores_without_finished_members_are_the_same(
-    few_frames: Frames, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
+    small_frames: Frames, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
     plan = Plan("random-bn", (0, 1, 2, 3), settings=SHORT)
-    group = pretrain_frames(few_frames, plan, tmp_path, frame_to_use=few_frames.spec, device=CPU)
+    group = pretrain_frames(
+        small_frames, plan, tmp_path, frame_to_use=small_frames.spec, device=CPU
+    )
     found = []
     for fewer in (0, 0.99):
         monkeypatch.setattr(loop, "FEWER", fewer)
         (one,) = evaluate_groups(
             [group],
-            few_frames,
+            small_frames,
             protocol=protocol,
             settings=SHORT,
             resamples=0,

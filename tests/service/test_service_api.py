@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +31,13 @@ schemathesis = pytest.importorskip("schemathesis")
 from schemathesis.specs.openapi.checks import response_schema_conformance  # noqa: E402
 
 schema = schemathesis.openapi.from_dict(api.make_api(Service()).openapi())
+TURN = itertools.count()
 
 
 @schema.parametrize()  # type: ignore[untyped-decorator]
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_the_service_fail(case: Any, served: Served) -> None:
-    if case.path_parameters and hash(str(case.query)) % 2:
+    if case.path_parameters and next(TURN) % 3:
         case.path_parameters["name"] = "rhythm"  # random names would never be a model's
     answer = case.call(base_url=served.url)
     assert answer.status_code < 500

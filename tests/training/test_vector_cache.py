@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 import threading
@@ -31,9 +32,11 @@ READOUT: dict[str, Any] = {"protocol": "linear-converged", "resamples": 0, "devi
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A copy without vectors."""
     monkeypatch.setenv("CLOCS_CACHE", str(tmp_path / "cache"))
-    return clocs.prepare("synthetic", out=tmp_path / "store", patients=40, seed=3)
+    without = shutil.ignore_patterns(VECTORS)
+    return clocs.open_store(shutil.copytree(small_store.path, tmp_path / "store", ignore=without))
 
 
 @pytest.fixture(params=["one lead", "many leads"])
