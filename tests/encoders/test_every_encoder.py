@@ -230,9 +230,16 @@ def test_weights_of_another_encoder_are_refused(name: str, frames: Frames, tmp_p
         load_checkpoint(tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def some_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """As few patients as have several labels among those for the test."""
+    out = tmp_path_factory.mktemp("some") / "store"
+    return clocs.prepare("synthetic", out=out, patients=20, seed=3)
+
+
 @every
 def test_from_a_store_to_a_search_through_the_public_api(
-    name: str, few_store: Store, tmp_path: Path
+    name: str, some_store: Store, tmp_path: Path
 ) -> None:
     class StopError(Exception):
         pass
@@ -246,7 +253,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
         if is_multilead(name):  # few samples for a large network
             more |= {"seconds": 5, "rate": 16}
         return clocs.pretrain(
-            few_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,
+            some_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,
             settings=settings, **more,
         )[0]  # fmt: skip
 
@@ -261,10 +268,10 @@ def test_from_a_store_to_a_search_through_the_public_api(
     assert loaded.card.encoder["name"] == loaded.encoder.name == name
     for protocol in ("linear", "finetune"):
         scores = clocs.evaluate(
-            loaded, few_store, protocol=protocol, settings=Settings(epochs=1), resamples=10
+            loaded, some_store, protocol=protocol, settings=Settings(epochs=1), resamples=10
         )
         assert all(0 <= auc <= 1 for auc in scores.auc)
-    vectors = clocs.embed(loaded, few_store)
+    vectors = clocs.embed(loaded, some_store)
     assert np.isfinite(vectors.vectors).all()
 
 
