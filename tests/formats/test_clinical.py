@@ -12,8 +12,7 @@ import pytest
 import clinical_files as files
 from clocs.errors import SettingError, UnusableError
 from clocs.formats.base import FileFormat, ReadOptions
-from clocs.formats.clinical import AECG, MFER, MUSE, SCP, SIERRA
-from clocs.formats.holter import ISHNE
+from clocs.formats.clinical import AECG, ISHNE, MFER, MUSE, SCP, SIERRA
 from clocs.formats.read import format_of
 from clocs.formats.source import hold_files
 from clocs.recording import Recording

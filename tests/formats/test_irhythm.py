@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clocs.errors import SourceError, UnknownRateError, UnusableError
-from clocs.formats.holter import read_ecg, read_episodes
+from clocs.formats.clinical import read_ecg, read_episodes
 from clocs.formats.read import find_recordings, read, read_several
 from clocs.recording import Episode
 

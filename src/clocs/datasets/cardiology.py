@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
-from clocs.formats import holter
+from clocs.formats import clinical
 from clocs.formats.source import stem
 from clocs.limits import MAX_TABLE_BYTES
-from clocs.recording import Episode, FrameSpec, Recording
+from clocs.recording import UNNAMED_LEAD, Episode, FrameSpec, Recording
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
 _COMMITTEE = re.compile(r"(.+)_grp\d*\.episodes\.json$")
@@ -63,17 +63,17 @@ class Cardiology(PublishedDataset):
         if len(tables) > 1:
             detail = f"{entry.id} has several committee files: {', '.join(tables)}"
             raise UnusableError("unknown label", detail)
-        recording = holter.read_ecg(self.source.read(entry.path), name=entry.id)
+        recording = clinical.read_ecg(self.source.read(entry.path), name=entry.id)
         table = self.source.read(tables[0], MAX_TABLE_BYTES)
         episodes = tuple(
             dataclasses.replace(episode, label=MERGED.get(episode.label, episode.label))
-            for episode in holter.read_episodes(table, name=tables[0])
+            for episode in clinical.read_episodes(table, name=tables[0])
         )
         last = max((episode.stop for episode in episodes), default=0)
         if last > recording.samples:
             detail = f"{entry.id} has {recording.samples} samples, its episodes end at {last}"
             raise UnusableError("truncated", detail)
-        base.check_signal(recording, frame=self.frame, known_leads=(holter.LEAD,))
+        base.check_signal(recording, frame=self.frame, known_leads=(UNNAMED_LEAD,))
         self._check_labels(entry.id, recording, episodes)
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 

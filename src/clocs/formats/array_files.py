@@ -22,7 +22,7 @@ from clocs.errors import UnusableError
 from clocs.formats import arrays as numbers
 from clocs.formats import base
 from clocs.formats.arrays import Axes, by_meaning, meaning_of, text_of, texts_of
-from clocs.formats.base import FileFormat, FileMetadata, FileReader, Part, ReadOptions, unreadable
+from clocs.formats.base import FileMetadata, Part, ReadOptions, format_of_several, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_TABLE_BYTES, check_size
 from clocs.recording import STANDARD_LEADS, Recording, canonical_lead
@@ -385,9 +385,6 @@ def _is_npz(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") and head[30:end].endswith(b".npy")
 
 
-_NPY, _NPZ = FileReader("a NumPy array", _open_npy), FileReader("NumPy arrays", _open_npz)
 _IS_NPY = methodcaller("startswith", _MAGIC)
-NPY = FileFormat(
-    "NumPy", ".npy", _NPY.read, recognize=_IS_NPY, parts=_NPY.parts, reads_stretches=True
-)
-NPZ = FileFormat("NumPy archive", ".npz", _NPZ.read, recognize=_is_npz, parts=_NPZ.parts)
+NPY = format_of_several("NumPy", (".npy",), _open_npy, recognize=_IS_NPY, reads_stretches=True)
+NPZ = format_of_several("NumPy archive", (".npz",), _open_npz, recognize=_is_npz)

@@ -542,6 +542,19 @@ class FileReader:
             self._kept = key, file
 
 
+def format_of_several(
+    name: str,
+    suffixes: Sequence[str],
+    open_file: Callable[[Source, str, ReadOptions], OpenFile],
+    **row: Any,
+) -> FileFormat:
+    """The row of a format whose files may hold several recordings, read by a `FileReader`."""
+    reader = FileReader(name, open_file)
+    first, *others = suffixes
+    row |= {"other_suffixes": tuple(others), "parts": reader.parts}
+    return FileFormat(name, first, reader.read, **row)
+
+
 def check_part(part: str, names: Collection[str], *, name: str) -> None:
     """Refuse a part that is not among the names of a file's recordings.
 

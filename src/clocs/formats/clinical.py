@@ -1,20 +1,29 @@
-"""Files of electrocardiographs and their archives, read through ecgdatakit.
+"""Files of electrocardiographs, Holter recorders and their archives.
 
-SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML and MFER. The package is an extra:
-`formats`.
+SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML and MFER are read through ecgdatakit, which is an
+extra: `formats`. ISHNE (Badilini, 1998) and the raw samples of the Cardiology dataset are read
+here. Cardiology's (iRhythm's) are little-endian int16 at 200 Hz, one lead, without a header, and
+rhythm episodes as JSON. The gain is unpublished, so the unit is 'adu' and never mV. Nothing in such
+a file tells that it is an ECG, so only the dataset reads it: there is no `FileFormat` for it.
 """
 
 from __future__ import annotations
 
+import binascii
+import json
 import re
 import struct
 import tempfile
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from importlib import import_module
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,50 +31,63 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError, UnusableError, with_extra
 from clocs.files import writing
 from clocs.formats import base
-from clocs.formats.base import FileFormat, FileMetadata, ReadOptions
+from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import check_size
-from clocs.recording import UNITS_PER_MV, Recording, check_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from clocs.recording import UNITS_PER_MV, UNNAMED_LEAD, Episode, Recording, check_rate
 
 _MAX_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
 _SEXES = {"M": "male", "F": "female"}
+_MAGIC = b"ISHNE1.0"
+_HEADER = 522  # bytes, then a variable block, then 16-bit samples
+_FAULT = -32768  # a sample of a lead that is off
+_NAMES = ("X", "Y", "Z", "I", "II", "III", "aVR", "aVL", "aVF")
+_LEADS = dict(enumerate((*_NAMES, "V1", "V2", "V3", "V4", "V5", "V6", "ES", "AS", "AI"), 2))
+_MAX_VARIABLE = 64 << 20  # bytes of the variable block
 
 
-def _parsed(parser: str, source: Source, path: str, what: str, data: bytes | None) -> Any:
-    """The file as ecgdatakit gives it, or this data in its place."""
-    module, _, kind = parser.partition(":")
-    try:
-        import ecgdatakit
+class _Reader:
+    """Reads files of one format; an object, since processes are sent what they read with.
 
-        found = getattr(import_module(f"{ecgdatakit.__name__}.parsing.parsers.{module}"), kind)
-    except ImportError:
-        raise SettingError(
-            f"{what} files need ecgdatakit, which is not installed; {with_extra('formats')}"
-        ) from None
-    size = source.size(path)
-    check_size(size, packed=size, name=stem(path), most=_MAX_BYTES)
-    with _on_disk(source, path, data) as file, base.decoding(stem(path), what):
+    Args:
+        parser: Of ecgdatakit, as module and class.
+        what: The format, for messages.
+        mend: From the bytes and name of a file, its bytes as ecgdatakit can read them, None where
+            they are right, and a notice.
+    """
+
+    def __init__(
+        self, parser: str, what: str, mend: Callable[[bytes, str], tuple[bytes | None, str]] | None
+    ) -> None:
+        self.parser, self.what, self.mend = parser, what, mend
+
+    def __call__(self, source: Source, path: str, options: ReadOptions) -> Recording:
+        module, _, kind = self.parser.partition(":")
         try:
-            return found().parse(file)
-        except Exception as error:
-            raise ValueError(str(error).replace(str(file), stem(path))) from None
+            import ecgdatakit
 
-
-@contextmanager
-def _on_disk(source: Source, path: str, data: bytes | None) -> Iterator[Path]:
-    """A path of the file: its own, or of a temporary copy or of this data in its place."""
-    disk = source.on_disk(path)
-    if disk is not None and data is None:
-        yield Path(disk)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "recording")
-        with writing(folder):
-            copy.write_bytes(source.read(path) if data is None else data)
-        yield copy
+            parser = getattr(import_module(f"{ecgdatakit.__name__}.parsing.parsers.{module}"), kind)
+        except ImportError:
+            needed = f"{self.what} files need ecgdatakit, which is not installed"
+            raise SettingError(f"{needed}; {with_extra('formats')}") from None
+        name, size, disk = stem(path), source.size(path), source.on_disk(path)
+        check_size(size, packed=size, name=name, most=_MAX_BYTES)
+        data, notice = None, ""
+        if self.mend is not None:
+            with base.decoding(name, self.what):
+                data, notice = self.mend(source.read(path, _MAX_BYTES), name)
+        copied = disk is None or data is not None
+        with tempfile.TemporaryDirectory() if copied else nullcontext("") as folder:
+            file = Path(folder, "recording" if copied else str(disk))
+            if copied:
+                with writing(folder):
+                    file.write_bytes(source.read(path) if data is None else data)
+            with base.decoding(name, self.what):
+                try:
+                    record = parser().parse(file)
+                except Exception as error:
+                    raise ValueError(str(error).replace(str(file), name)) from None
+                return _recording(record, name, options, notice)
 
 
 def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Recording:
@@ -81,7 +103,7 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
     device = " ".join(filter(None, (session.device.manufacturer, session.device.model)))
     extra = {"statements": "; ".join(filter(None, pairs))}
     extra["device"] = "".join(filter(str.isprintable, device))
-    said = FileMetadata(
+    meta = FileMetadata(
         leads=base.standard_names([one.label for one in leads], options, name=name),
         rate=rate,
         patient=patient.patient_id.strip() or None,
@@ -97,9 +119,9 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
     if whole and np.abs(values).max(initial=0) < 2**40:
         zero = base.near_whole(-offset / mv_per_count)
         counts = values.astype(np.int64)
-        return base.make_recording(counts, said, per_mv=1 / mv_per_count, zero=zero, name=name)
+        return base.make_recording(counts, meta, per_mv=1 / mv_per_count, zero=zero, name=name)
     mv = values * mv_per_count[:, None] + offset[:, None]
-    return base.make_recording(mv, said, per_mv=1.0, name=name)
+    return base.make_recording(mv, meta, per_mv=1.0, name=name)
 
 
 def _together(leads: list[Any], notices: list[str], name: str) -> list[Any]:
@@ -108,10 +130,9 @@ def _together(leads: list[Any], notices: list[str], name: str) -> list[Any]:
     if odd:
         notices.append(f"channels that are no voltage were left out: {', '.join(odd)}")
     leads = [one for one in leads if one.label not in odd]
-    kinds = Counter(map(_kind, leads))
-    if not kinds:
-        raise UnusableError("unreadable", f"{name} holds no lead")
-    common = kinds.most_common(1)[0][0]
+    if not leads:
+        raise unreadable(f"{name} holds no lead")
+    ((common, _),) = Counter(map(_kind, leads)).most_common(1)
     kept = [one for one in leads if _kind(one) == common]
     others = [one.label for one in leads if _kind(one) != common]
     if others:
@@ -134,32 +155,13 @@ def _scale(
     units = [_unit(one) or options.unit or "" for one in leads]
     if not all(units):
         lead = next(one.label for one, unit in zip(leads, units, strict=True) if not unit)
-        detail = f"{name} does not say the unit of lead {lead}; give it as `unit` (mV or µV)"
-        raise UnusableError("unreadable", detail)
+        raise unreadable(f"{name} does not say the unit of lead {lead}; give `unit` (mV or µV)")
     per_mv = np.array([base.units_per_mv(unit) for unit in units])
     step = np.array([float(one.resolution) for one in leads]) / per_mv
     offset = np.array([float(one.offset) for one in leads]) / per_mv
     if not (np.isfinite(step).all() and np.isfinite(offset).all() and step.all()):
-        raise UnusableError("unreadable", f"{name} has a resolution that is no number above 0")
+        raise unreadable(f"{name} has a resolution that is no number above 0")
     return step, offset
-
-
-class _Reader:
-    """Reads files of one format; an object, since processes are sent what they read with."""
-
-    def __init__(
-        self, parser: str, what: str, mend: Callable[[bytes, str], tuple[bytes | None, str]] | None
-    ) -> None:
-        self.parser, self.what, self.mend = parser, what, mend
-
-    def __call__(self, source: Source, path: str, options: ReadOptions) -> Recording:
-        data, notice = None, ""
-        if self.mend is not None:
-            with base.decoding(stem(path), self.what):
-                data, notice = self.mend(source.read(path, _MAX_BYTES), stem(path))
-        record = _parsed(self.parser, source, path, self.what, data)
-        with base.decoding(stem(path), self.what):
-            return _recording(record, stem(path), options, notice)
 
 
 def _with_held_samples(data: bytes, name: str) -> tuple[bytes | None, str]:
@@ -173,11 +175,10 @@ def _with_held_samples(data: bytes, name: str) -> tuple[bytes | None, str]:
         UnusableError: unreadable, where the file has no table of sections.
     """
     if not _is_scp(data) and int.from_bytes(data[2:6], "little") > len(data):
-        raise UnusableError(
-            "unreadable",
+        raise unreadable(
             f"{name} has no section 0, the table of sections with which an SCP-ECG record begins; "
             "handheld recorders (Healforce, PC-80B) write .scp files of another layout, which are "
-            "not read",
+            "not read"
         )
     length = int.from_bytes(data[10:14], "little")
     table = range(22, min(6 + length, len(data)) - 9, 10)
@@ -202,22 +203,15 @@ def _with_held_samples(data: bytes, name: str) -> tuple[bytes | None, str]:
     return bytes(mended), notice if stated != held else ""
 
 
-def _text(head: bytes) -> str:
+def _has_root(pattern: str, head: bytes) -> bool:
+    """Whether XML begins with an element that the pattern describes."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return head.decode("utf-16", "ignore")
-    return head.decode("utf-8", "ignore") if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<" else ""
-
-
-def _is_aecg(head: bytes) -> bool:
-    return re.search(r"<(?:[A-Za-z_][\w.-]*:)?AnnotatedECG\b", _text(head)) is not None
-
-
-def _is_muse(head: bytes) -> bool:
-    return re.search(r"<RestingECG[\s>]", _text(head), re.IGNORECASE) is not None
-
-
-def _is_sierra(head: bytes) -> bool:
-    return re.search(r"<(?:\w+:)?restingecgdata\b", _text(head), re.IGNORECASE) is not None
+        text = head.decode("utf-16", "ignore")
+    else:
+        text = head.decode("utf-8", "ignore")
+        if text.lstrip("\ufeff \t\r\n")[:1] != "<":
+            return False
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
 def _is_scp(head: bytes) -> bool:
@@ -233,11 +227,148 @@ def _is_mfer(head: bytes) -> bool:
 
 def _row(name: str, suffix: str, parser: str, is_one: Any, mend: Any = None) -> FileFormat:
     read = _Reader(parser, name, mend)
-    return FileFormat(name, suffix, read, recognize=is_one, generic=suffix == ".xml")
+    recognize = partial(_has_root, is_one) if suffix == ".xml" else is_one
+    return FileFormat(name, suffix, read, recognize=recognize, generic=suffix == ".xml")
 
 
 SCP = _row("SCP-ECG", ".scp", "scp_ecg:SCPECGParser", _is_scp, _with_held_samples)
-AECG = _row("HL7 aECG", ".xml", "hl7_aecg:HL7aECGParser", _is_aecg)
-MUSE = _row("GE MUSE", ".xml", "ge_muse_xml:GEMuseXMLParser", _is_muse)
-SIERRA = _row("Philips Sierra", ".xml", "sierra_xml:SierraXMLParser", _is_sierra)
+AECG = _row("HL7 aECG", ".xml", "hl7_aecg:HL7aECGParser", r"<(?:[a-z_][\w.-]*:)?AnnotatedECG\b")
+MUSE = _row("GE MUSE", ".xml", "ge_muse_xml:GEMuseXMLParser", r"<RestingECG[\s>]")
+SIERRA = _row("Philips Sierra", ".xml", "sierra_xml:SierraXMLParser", r"<(?:\w+:)?restingecgdata\b")
 MFER = replace(_row("MFER", ".mwf", "mfer:MFERParser", _is_mfer), other_suffixes=(".mfer",))
+
+
+def _ishne_header(source: Source, path: str) -> tuple[FileMetadata, tuple[int, ...], int, int]:
+    """What a file says before its samples: nV per count, first byte and number of the samples."""
+    name = stem(path)
+    head = source.head(path, _HEADER)
+    if not head.startswith(_MAGIC):
+        raise unreadable(
+            f"{name} is no ISHNE file, the only kind of .ecg file that is recognized; convert "
+            "files of other recorders (Contec …) to EDF, and read Cardiology's as the dataset "
+            "cardiology"
+        )
+    if len(head) < _HEADER:
+        raise truncated(f"{name} has no whole header of an ISHNE file")
+    checksum, variable = struct.unpack_from("<Hi", head, 8)
+    (count,) = struct.unpack_from("<h", head, 156)
+    size = source.size(path)
+    first = _HEADER + variable
+    if not 1 <= count <= 12 or not 0 <= variable <= _MAX_VARIABLE or first > size:
+        raise unreadable(f"{name} claims {count} leads behind {variable:,} bytes")
+    born, day = _date(head, 132), _date(head, 138)
+    hour, minute, second = struct.unpack_from("<3h", head, 150)
+    try:
+        moment = day and day.replace(hour=hour, minute=minute, second=second).isoformat()
+    except ValueError:
+        moment = day and day.date().isoformat()
+    codes = struct.unpack_from(f"<{count}h", head, 158)
+    crc = binascii.crc_hqx(source.piece(path, 10, first - 10), 0xFFFF) if checksum else 0
+    intact = checksum in (crc, crc >> 8 | (crc & 255) << 8)  # either order of bytes
+    patient, recorder = (
+        head[start:stop].partition(b"\0")[0].decode("latin-1").strip()
+        for start, stop in ((108, 128), (232, 272))
+    )
+    meta = FileMetadata(
+        leads=[_LEADS.get(code, f"channel {i}") for i, code in enumerate(codes, 1)],
+        rate=float(struct.unpack_from("<h", head, 272)[0]),
+        patient=patient or None,
+        sex={1: "male", 2: "female"}.get(struct.unpack_from("<h", head, 128)[0]),
+        age=float(int((day - born).days / 365.25)) if born and day and day >= born else None,
+        recorded_at=moment or None,
+        extra={"recorder": recorder} if recorder else {},
+        notices=() if intact else ("the checksum of the header does not fit",),
+    )
+    nanovolts = struct.unpack_from(f"<{count}h", head, 206)
+    return meta, nanovolts, first, (size - first) // (2 * count)
+
+
+def _date(head: bytes, at: int) -> datetime | None:
+    day, month, year = struct.unpack_from("<3h", head, at)
+    try:
+        return datetime(year, month, day)
+    except ValueError:
+        return None
+
+
+def _read_ishne(source: Source, path: str, options: ReadOptions) -> Recording:
+    name = stem(path)
+    meta, nanovolts, start, held = _ishne_header(source, path)
+    rate = meta.rate or 0.0
+    check_rate(rate, name=name)
+    kept = base.stretch(options, rate=rate, samples=held, name=name)
+    width = 2 * len(nanovolts)
+    count = kept.stop - kept.start
+    check_size(count * width, packed=count * width, name=name)
+    if min(nanovolts) <= 0:
+        raise UnusableError("implausible", f"{name} has a resolution of {min(nanovolts)} nV")
+    data = source.piece(path, start + kept.start * width, count * width)
+    if len(data) < count * width:
+        raise truncated(f"{name} ends before sample {kept.stop:,}")
+    counts = np.frombuffer(data, "<i2").astype(np.int16, copy=False).reshape(count, -1).T
+    leads = base.standard_names(meta.leads or (), options, name=name)
+    return base.make_recording(
+        counts,
+        replace(meta, leads=leads),
+        per_mv=1e6 / np.array(nanovolts, np.float64),
+        missing=counts == _FAULT,
+        name=name,
+    )
+
+
+def _ishne_parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
+    meta, _, _, held = _ishne_header(source, path)
+    return (Part("", held / meta.rate if meta.rate and meta.rate > 0 else None, meta.patient),)
+
+
+ISHNE = FileFormat(
+    "ISHNE",
+    ".ecg",
+    _read_ishne,
+    recognize=methodcaller("startswith", _MAGIC),
+    parts=_ishne_parts,
+    single=True,
+    reads_stretches=True,
+)
+
+
+def read_ecg(data: bytes, *, name: str) -> Recording:
+    """Decode one `.ecg` file; patient and id are `name`.
+
+    Raises:
+        UnusableError: truncated.
+    """
+    if not data or len(data) % 2:
+        raise truncated(f"{name} has {len(data)} bytes, not a whole number of 16-bit samples")
+    return Recording(
+        id=name,
+        patient=name,
+        leads=(UNNAMED_LEAD,),
+        rate=200.0,
+        digital=np.frombuffer(data, "<i2").astype(np.int16).reshape(1, -1),
+        gain=np.ones(1),
+        baseline=np.zeros(1, np.int32),
+        unit="adu",
+    )
+
+
+def read_episodes(data: bytes, *, name: str) -> tuple[Episode, ...]:
+    """Episodes of an `.episodes.json` file, by their start; onset is 1-based, offset inclusive.
+
+    Raises:
+        UnusableError: unreadable.
+    """
+    try:
+        rows = json.loads(data)["episodes"]
+        episodes = [
+            Episode(int(row["onset"]) - 1, int(row["offset"]), str(row["rhythm_name"]))
+            for row in rows
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        text = f"{name} is not a list of episodes with onset, offset and rhythm_name"
+        raise unreadable(text) from None
+    for episode in episodes:
+        if not 0 <= episode.start < episode.stop:
+            found = f"from sample {episode.start + 1} to {episode.stop}"
+            raise unreadable(f"{name} has an episode {found}")
+    return tuple(sorted(episodes, key=lambda episode: (episode.start, episode.stop)))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
 from clocs.formats import base
-from clocs.formats.base import FileFormat, FileMetadata, FileReader, Part, ReadOptions, unreadable
+from clocs.formats.base import FileMetadata, Part, ReadOptions, format_of_several, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 from clocs.recording import UNITS_PER_MV, Recording, check_rate
@@ -319,13 +319,6 @@ def _recognize(head: bytes) -> bool:
     return head[128:132] == b"DICM"
 
 
-_READER = FileReader("DICOM", _DicomFile)
-DICOM = FileFormat(
-    "DICOM",
-    ".dcm",
-    _READER.read,
-    other_suffixes=(".dicom",),
-    recognize=_recognize,
-    parts=_READER.parts,
-    reads_stretches=True,
+DICOM = format_of_several(
+    "DICOM", (".dcm", ".dicom"), _DicomFile, recognize=_recognize, reads_stretches=True
 )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
 from clocs.formats.array_files import NamedArrays
-from clocs.formats.base import FileFormat, FileReader, ReadOptions, truncated, unreadable
+from clocs.formats.base import ReadOptions, format_of_several, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 
@@ -307,18 +307,8 @@ class _Version5:
         return values.reshape(shape, order="F")
 
 
-_HDF5, _MATLAB = FileReader("HDF5", _open_hdf5), FileReader("MATLAB", _open_matlab)
 _IS_MATLAB = methodcaller("startswith", (_V5, _V73))
-HDF5 = FileFormat(
-    "HDF5",
-    ".h5",
-    _HDF5.read,
-    other_suffixes=(".hdf5",),
-    recognize=_is_hdf5,
-    parts=_HDF5.parts,
-    reads_stretches=True,
-    may_crash=True,
+HDF5 = format_of_several(
+    "HDF5", (".h5", ".hdf5"), _open_hdf5, recognize=_is_hdf5, reads_stretches=True, may_crash=True
 )
-MATLAB = FileFormat(
-    "MATLAB", ".mat", _MATLAB.read, recognize=_IS_MATLAB, parts=_MATLAB.parts, may_crash=True
-)
+MATLAB = format_of_several("MATLAB", (".mat",), _open_matlab, recognize=_IS_MATLAB, may_crash=True)

@@ -30,13 +30,14 @@ from clocs.registry import rows_in
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
 R = TypeVar("R")
-Items: TypeAlias = "Sequence[Found | tuple[str, ClocsError]]"
+Item: TypeAlias = "Found | tuple[str, ClocsError]"  # or a file's name and what is wrong with it
 
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
 
 _HEADERS = tuple(one.suffix for one in FORMATS.values() if one.companions)
 _MAX_NAMED = 10  # parts or files in a message
+_UNKNOWN = "of no known format"
 _TOGETHER = 8  # files that a process reads at a time
 _SMALL = 4 << 20  # bytes
 
@@ -143,16 +144,11 @@ def recordings_in(source: Source) -> Iterator[tuple[str, FileFormat]]:
 
     Signal files of a header beside them, and segments of a recording, represent none.
     """
-    headed = [one for one in FORMATS.values() if one.companions]
-    bases = {one: _bases(source.names, one.suffix) for one in headed}
+    headers = _bases(source.names, _HEADERS)
     found: dict[str, FileFormat] = {}
     segments: set[str] = set()
     alone = [
-        name
-        for name in source.names
-        if not any(
-            name.lower().endswith(one.companions) and _base(name) in bases[one] for one in headed
-        )
+        name for name in source.names if format_beside(name) is None or _base(name) not in headers
     ]
     for name, head in source.heads(alone, HEAD_BYTES):
         if (own := format_of(name, head)) is not None:
@@ -187,14 +183,11 @@ class Others:
 
     def sentence(self) -> str:
         """How many are unused and why; '' where there are none."""
-        alike = [name for name in self.unused if _named(name) is not None]
-        rest = [name for name in self.unused if _named(name) is None]
         parts = []
-        if alike:
-            known = f"{len(alike):,} whose content is not recognized as an ECG"
-            parts.append(f"{known} ({first_of(alike, _MAX_NAMED)})")
-        if rest:
-            parts.append(f"{len(rest):,} of no known format ({first_of(rest, _MAX_NAMED)})")
+        for known, text in ((True, "whose content is not recognized as an ECG"), (False, _UNKNOWN)):
+            some = [name for name in self.unused if (_named(name) is not None) == known]
+            if some:
+                parts.append(f"{len(some):,} {text} ({first_of(some, _MAX_NAMED)})")
         return f"files that are not read: {'; '.join(parts)}" if parts else ""
 
 
@@ -226,8 +219,8 @@ def _base(name: str) -> str:
 
 def known_suffixes() -> tuple[str, ...]:
     """Suffixes of all files that some format reads, each once."""
-    every = (s for one in FORMATS.values() for s in (*one.suffixes, *one.companions))
-    return tuple(dict.fromkeys(every))
+    formats = FORMATS.values()
+    return tuple(dict.fromkeys(s for one in formats for s in (*one.suffixes, *one.companions)))
 
 
 @dataclass(frozen=True)
@@ -314,11 +307,8 @@ def _opened_once(one: Found) -> tuple[Source, str]:
 
 
 def find_recordings(
-    paths: Sequence[Path | str],
-    options: ReadOptions | None = None,
-    *,
-    follow_links: bool = False,
-) -> list[Found | tuple[str, ClocsError]]:
+    paths: Sequence[Path | str], options: ReadOptions | None = None, *, follow_links: bool = False
+) -> list[Item]:
     """The recordings in these files, folders and zips, in order; what cannot be used, with why.
 
     Files are recognized by their content; one that holds several recordings is found several times.
@@ -329,24 +319,20 @@ def find_recordings(
         options: As they will be read with.
         follow_links: Read also what links in folders lead to outside of them.
     """
-    found: list[Found | tuple[str, ClocsError]] = []
-    seen: set[str] = set()  # a header and its signal file are one recording
+    options = options or ReadOptions()
+    found: list[Item] = []
     for given in map(parse_path_or_url, paths):
         try:
-            for one in _find(given, follow_links):
-                if not isinstance(one, Found):
-                    found.append(one)
-                elif one.name not in seen:
-                    seen.add(one.name)
-                    found.append(one)
+            found += _find(given, follow_links)
         except ClocsError as error:
             found.append((printable(str(given)), error))
         except OSError as error:
             found.append((printable(str(given)), file_error(error, str(given), doing="read")))
-    options = options or ReadOptions()
-    apart = parts_apart([one for one in found if isinstance(one, Found)], options)
-    every: list[Found | tuple[str, ClocsError]] = []
-    for one in found:
+    # A header and its signal file are one recording.
+    items = {one.name if isinstance(one, Found) else i: one for i, one in enumerate(found)}
+    apart = parts_apart([one for one in items.values() if isinstance(one, Found)], options)
+    every: list[Item] = []
+    for one in items.values():
         if not isinstance(one, Found):
             every.append(one)
             continue
@@ -368,7 +354,7 @@ def parts_apart(
 
 
 def read_several(
-    found: Iterable[Found | tuple[str, ClocsError]], options: ReadOptions | None = None
+    found: Iterable[Item], options: ReadOptions | None = None
 ) -> Iterator[Recording | tuple[str, ClocsError]]:
     """Each recording, or its name and what is wrong with it, in order; read ahead in processes.
 
@@ -398,12 +384,12 @@ def without_folders(names: Sequence[str]) -> list[str]:
     return [name.removeprefix(shared) for name in names]
 
 
-def _name(item: Found | tuple[str, ClocsError]) -> str:
+def _name(item: Item) -> str:
     return item.name if isinstance(item, Found) else item[0]
 
 
 def _do(
-    act: Callable[[Found, ReadOptions], R], items: Items, options: ReadOptions, number: int
+    act: Callable[[Found, ReadOptions], R], items: Sequence[Item], options: ReadOptions, number: int
 ) -> R | ClocsError:
     """What the act gives for one of the items, or what is wrong with that."""
     item = items[number]
@@ -417,11 +403,11 @@ def _do(
         return file_error(error, item.name, doing="read")
 
 
-def _refuse(items: Items, number: int, why: str) -> ClocsError:
+def _refuse(items: Sequence[Item], number: int, why: str) -> ClocsError:
     return UnusableError("exceeds limits", f"{_name(items[number])} {why}")
 
 
-def _is_small(item: Found | tuple[str, ClocsError]) -> bool:
+def _is_small(item: Item) -> bool:
     """Whether it is a small file here, of a format that cannot crash the process."""
     if not isinstance(item, Found) or item.source is not None or item.format.may_crash:
         return False
@@ -430,17 +416,18 @@ def _is_small(item: Found | tuple[str, ClocsError]) -> bool:
 
 
 def _in_processes(
-    act: Callable[[Found, ReadOptions], R], items: Items, options: ReadOptions
+    act: Callable[[Found, ReadOptions], R], items: Sequence[Item], options: ReadOptions
 ) -> Iterator[R | ClocsError]:
     """Results of all items, in order, by processes with limits on memory and time."""
     batches: list[range] = []  # several files, or one stretch of a long recording
+    together = False
     for number, item in enumerate(items):
-        alone = isinstance(item, Found) and item.stop is not None
-        last = batches[-1] if batches and not alone else range(0)
-        if last and len(last) < _TOGETHER and getattr(items[last[0]], "stop", None) is None:
-            batches[-1] = range(last.start, number + 1)
+        whole = getattr(item, "stop", None) is None
+        if together and whole and len(batches[-1]) < _TOGETHER:
+            batches[-1] = range(batches[-1].start, number + 1)
         else:
             batches.append(range(number, number + 1))
+        together = whole
     if not batches:
         return
     one = partial(_do, act, items, options)
@@ -468,27 +455,29 @@ def _in_processes(
             ) from None
 
 
-def _find(given: Path | Address, follow_links: bool) -> Iterator[Found | tuple[str, ClocsError]]:
+def _find(given: Path | Address, follow_links: bool) -> list[Item]:
     if given.suffix.lower() != ".zip" and not given.is_dir():
-        yield _find_file(given)
-        return
+        return [_find_file(given)]
     source = open_source(given, follow_links=follow_links)
     files = dict(recordings_in(source))
     others = other_files(source, files)
     if not files and not others.headless:
         why = others.sentence() or "it is empty"
         raise SourceError(f"{given} holds no recording ({why}); give another folder or zip")
-    for name, own in files.items():
-        yield Found(printable(f"{given}/{name}"), own, name, source)
-    for name, own in others.headless:
-        whole = printable(f"{given}/{name}")
-        yield whole, SourceError(f"{whole} has no header ({own.suffix}) beside it; put it there")
     if others.unused:
         warnings.warn(
             f"{given} holds {others.sentence()}; give one of them by its own name to see why",
             ClocsWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
+    found: list[Item] = []
+    for name, own in files.items():
+        found.append(Found(printable(f"{given}/{name}"), own, name, source))
+    for name, own in others.headless:
+        whole = printable(f"{given}/{name}")
+        why = f"{whole} has no header ({own.suffix}) beside it; put it there"
+        found.append((whole, SourceError(why)))
+    return found
 
 
 def _find_file(given: Path | Address) -> Found:
@@ -509,7 +498,7 @@ def _find_file(given: Path | Address) -> Found:
         return _found(given, own)
     if main is None:
         known = ", ".join(known_suffixes())
-        raise SourceError(f"{given} is of no known format; known are {known}")
+        raise SourceError(f"{given} is {_UNKNOWN}; known are {known}")
     raise SourceError(f"{given} has no header {main.name} beside it; put it there")
 
 

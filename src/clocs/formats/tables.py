@@ -28,14 +28,7 @@ from clocs.formats.arrays import (
     split_unit,
     text_of,
 )
-from clocs.formats.base import (
-    FileFormat,
-    FileMetadata,
-    FileReader,
-    Part,
-    ReadOptions,
-    unreadable,
-)
+from clocs.formats.base import FileMetadata, Part, ReadOptions, format_of_several, unreadable
 from clocs.formats.source import Source, stem
 from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, Recording
@@ -414,11 +407,5 @@ def _inner(kind: Any) -> Any:
     return kind
 
 
-_READER = FileReader("Parquet", _ParquetFile)
-PARQUET = FileFormat(
-    "Parquet",
-    ".parquet",
-    _READER.read,
-    recognize=methodcaller("startswith", b"PAR1"),
-    parts=_READER.parts,
-)
+_IS_PARQUET = methodcaller("startswith", b"PAR1")
+PARQUET = format_of_several("Parquet", (".parquet",), _ParquetFile, recognize=_IS_PARQUET)

@@ -213,10 +213,7 @@ def _first_of_body(rows: Sequence[list[str]], columns: int, sep: str) -> int:
 
 
 def _is_text(
-    column: int,
-    body: Sequence[list[str]],
-    names: Sequence[str] | None,
-    number: re.Pattern[str],
+    column: int, body: Sequence[list[str]], names: Sequence[str] | None, number: re.Pattern[str]
 ) -> bool:
     """Whether a column holds no numbers; a lead without a value is one of numbers, too."""
     shown = [row[column] for row in body if column < len(row) and row[column] not in _MISSING]
@@ -298,12 +295,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         values, meta = _rows_of_leads(body, layout, meta, name)
         return recording_from(values, meta, options, name=name)
     values, meta, units = from_table(
-        _table(body, layout, name),
-        meta,
-        options,
-        name=name,
-        names=layout.names,
-        units=layout.units,
+        _table(body, layout, name), meta, options, name=name, names=layout.names, units=layout.units
     )
     values = np.ascontiguousarray(values, np.float64)
     if units and all(one and one.lower() in UNITS_PER_MV for one in units):

@@ -19,7 +19,7 @@ from clocs.recording import said_by_file
 _RECORD = re.compile(
     r"[ \t]*([-\w]++)(?:/(\d*))?[ \t]+(\d+)"  # name/segments signals; `++`: in linear time
     r"[ \t]*(\d*\.?\d*)/*-?\d*\.?\d*\(?-?\d*\.?\d*\)?"  # rate/counter rate(counter)
-    r"[ \t]*(\d*)",  # samples; time and date may follow
+    r"[ \t]*(\d*)"  # samples; time and date may follow
 )
 _SIGNAL = re.compile(
     r"[ \t]*(\S*)[ \t]+(\d+)x?(\d*):?(\d*)\+?(\d*)"  # file format x frame : skew + offset
