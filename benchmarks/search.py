@@ -89,17 +89,6 @@ def case(kind: KindOrAuto, n: int, folder: Path) -> dict[str, float | str]:
     held = anonymous_mb()
     exact = scan(index.vectors, queries, K, None)[0]
     hits = [len(np.intersect1d(a, b)) / K for a, b in zip(found, exact, strict=True)]
-    more = Embeddings(
-        vectors(1000, 10**6 + 1),
-        Embeddings.make_rows(
-            {"dataset": ["new"] * 1000, "patient": [f"n{i}" for i in range(1000)]}, 1000
-        ),
-        "patient",
-        "e" * 64,
-    )
-    start = time.perf_counter()
-    index.add(more)
-    add = time.perf_counter() - start
     return {
         "kind": kind,
         "n": n,
@@ -109,7 +98,6 @@ def case(kind: KindOrAuto, n: int, folder: Path) -> dict[str, float | str]:
         "build_s": build,
         "save_s": save,
         "load_s": load,
-        "add_1000_s": add,
         "disk_mb": sum(f.stat().st_size for f in (folder / "index").iterdir()) / 2**20,
         "held_mb": held,
         "peak_mb": built_mb,
@@ -133,7 +121,6 @@ def main() -> None:
         "build",
         "save",
         "load",
-        "+1,000",
         "disk",
         "held",
         "peak",
@@ -158,7 +145,7 @@ def main() -> None:
                 shutil.rmtree(folder)
             f = json.loads(done.stdout)
             numbers = [f"{f['recall']:.4f}", f"{f['median_ms']:.2f}", f"{f['p95_ms']:.2f}"]
-            numbers += [f"{f[name]:.2f}" for name in ("build_s", "save_s", "load_s", "add_1000_s")]
+            numbers += [f"{f[name]:.2f}" for name in ("build_s", "save_s", "load_s")]
             numbers += [f"{f[name]:.0f}" for name in ("disk_mb", "held_mb", "peak_mb")]
             print(f"{kind:<5}{n:>11,}" + "".join(f"{one:>10}" for one in numbers), flush=True)
 

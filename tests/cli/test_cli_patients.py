@@ -30,6 +30,7 @@ from clocs.patients.index import KindOrAuto
 from clocs.patients.index_files import INDEXED
 from clocs.patients.rows import LEVELS
 from clocs.recording import FrameSpec
+from clocs.store.manifest import MANIFEST
 
 
 @dataclass
@@ -213,8 +214,6 @@ def test_an_index_has_one_frame_and_files_are_cut_into_it(
         facts = as_json("similar", folder, "--file", nearly, "--level", "recording")
         assert facts["neighbors"][0]["recording"] == small_store.table["id"][0]
         assert facts["neighbors"][0]["distance"] < 1e-4
-        done = clocs("index", run, store, "--out", folder, "--add", "--frame", 7, code=1)
-        assert f"made from frames of {seconds:g} s" in done.stderr
     both = (run, store, nearly, "--out", tmp_path / "e.parquet")
     assert "frames of 5 s and 10 s" in clocs("embed", *both, code=1).stderr
     assert "such as 5" in clocs("embed", *both, "--frame", "nan", code=1).stderr
@@ -243,6 +242,7 @@ def test_no_patient_of_a_duplicate_recording_is_returned_for_its_file(
     first, other = small_store.table["digest"][0], small_store.table["patient"][10]
     digest = pl.when(pl.col("patient") == other).then(first).otherwise(pl.col("digest"))
     index.rows = index.rows.with_columns(digest.cast(pl.UInt64).alias("digest"))
+    (folder / "recording" / MANIFEST).unlink()
     index.save(folder / "recording")
     for level in INDEXED:
         facts = as_json("similar", folder, "--file", record, "-k", 100, "--level", level)
@@ -297,9 +297,6 @@ def test_wrong_arguments_get_one_sentence(
         "cannot be used: unreadable": ("similar", index, "--file", tmp_path / "bad.csv"),
         "is not an index": ("similar", tmp_path, "--patient", "x"),
         "is an index already; give another `out`": ("index", run, store, "--out", index),
-        "40 of 40 patients are in the index already": (
-            "index", run, store, "--out", index, "--add",
-        ),
         "ends in .parquet": ("embed", run, store, "--out", "x.csv"),
         "ends in .png, .svg, .pdf": (
             *("figure", "distances", store, "--checkpoint", run, "--out", tmp_path / "d.txt"),
@@ -352,18 +349,6 @@ def test_info_describes_an_index_and_verifies_it(
     assert "its hash differs" in clocs("info", copy, "--verify", code=1).stderr
     done = clocs("figure", "distances", index / "patient", "--checkpoint", run, code=1)
     assert "the manifest of something else" in done.stderr
-
-
-def test_replacing_keeps_the_number_and_another_encoder_is_refused(
-    index: Path, run: Path, checkpoint: Checkpoint, small_store: Store, tmp_path: Path
-) -> None:
-    facts = as_json("index", run, small_store.path, "--out", index, "--add", "--replace")
-    assert facts["total"] == {"patient": 40, "recording": 80}
-    changed = {name: value * 0.5 for name, value in checkpoint.weights.items()}
-    other = tmp_path / "other" / "seed-0.safetensors"
-    replace(checkpoint, weights=changed).save(other)
-    done = clocs("index", other, small_store.path, "--out", index, "--add", code=1)
-    assert "made by another encoder" in done.stderr
 
 
 def test_distances_and_retrieval_print_their_numbers(

@@ -24,7 +24,7 @@ OF_ENCODERS = {
     "info": [""],
     "models": [""],
     "embed": [f"{FILE} --rate 500 --out file.parquet", "store --out patients.parquet"],
-    "index": ["store --out index", "store --add --replace --out index"],
+    "index": ["store --out index"],
     "evaluate": [
         "store --protocol linear-converged --no-baselines --resamples 0",
         "store --protocol retrieval",

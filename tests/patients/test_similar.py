@@ -56,15 +56,6 @@ def test_a_file_without_the_leads_of_the_index_is_refused_by_name(
         clocs.similar(one_lead, file=csv_file(small_store, tmp_path, ["V2"]))
 
 
-def test_additions_take_the_leads_of_the_index_and_others_are_refused(
-    one_lead: Path, checkpoint: Checkpoint, small_store: Store
-) -> None:
-    with pytest.raises(SettingError, match="made from the leads II, and vectors from II, V2 "):
-        clocs.index(checkpoint, small_store, out=one_lead, add=True, leads=["II", "V2"])
-    done = clocs.index(checkpoint, small_store, out=one_lead, add=True, replace=True)
-    assert done.leads == ("II",) and done.total == {"patient": 40, "recording": 80}
-
-
 def test_an_index_of_the_format_without_leads_says_what_to_do(one_lead: Path) -> None:
     path = one_lead / "patient" / MANIFEST
     before = path.read_bytes()

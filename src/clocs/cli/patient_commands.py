@@ -63,7 +63,7 @@ def index(call: Call, *, out: str = "index") -> Answer:
     with bar("Embedding", "recordings") as progress:
         done = call(out=out, progress=progress)
     counts = [
-        f"{_counted(done.added[level], level)} added; {total:,} in total, {done.kind[level]}."
+        f"{_counted(total, level)}, searched by {done.kind[level]} search."
         for level, total in done.total.items()
     ]
     following = f"Index written to {out}. Next: clocs similar {out} --patient ID"

@@ -17,7 +17,7 @@ from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import LOCK, locked, sha256_of
 from clocs.patients.cohort import Cohort, Where, as_cohort, of_cohort
 from clocs.patients.embeddings import Embeddings, joined
-from clocs.patients.index import KindOrAuto, PatientIndex, expect_same_leads, pick_kind
+from clocs.patients.index import KindOrAuto, PatientIndex, pick_kind
 from clocs.patients.index_files import ENCODER, INDEXED, is_index_folder, load_faiss
 from clocs.patients.rows import Level
 from clocs.store.manifest import MANIFEST
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 class Indexed:
     """What indexing did; the last four are those of the embeddings of patients."""
 
-    added: dict[str, int]  # vectors, by level
-    total: dict[str, int]  # vectors that a search can return, by level
+    total: dict[str, int]  # vectors, by level
     kind: dict[str, str]  # how each level is searched
     leads: tuple[str, ...] | None
     only_zeros: tuple[tuple[str, str, str], ...]
@@ -45,8 +44,6 @@ def index(
     checkpoint: Checkpoint | Path | str,
     *stores: Store | Path | str,
     out: Path | str,
-    add: bool = False,
-    replace: bool = False,
     kind: KindOrAuto = "auto",
     frame: float | None = None,
     leads: Sequence[str] | None = None,
@@ -54,22 +51,19 @@ def index(
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Indexed:
-    """Build an index of patients and recordings, or add to one.
+    """Build an index of patients and recordings.
 
     All stores are cut into one frame, whatever their own: their patients are compared with each
-    other, and with files.
+    other, and with files. Vectors that are known are not computed again.
 
     Args:
         checkpoint: A checkpoint, its file, a folder (then its first seed), or a name (`clocs
             models`).
         stores: Stores made by `clocs prepare`.
         out: Folder of the index.
-        add: Add to an existing index.
-        replace: Replace patients that are in the index already, with all their recordings.
-        kind: How to search a new index; auto is exact up to a million vectors.
-        frame: Seconds of a frame; the checkpoint's, or that of the index added to, by default.
-        leads: Leads by name; those that the encoder was trained on, or those of the index added
-            to, by default.
+        kind: How to search it; auto is exact up to a million vectors.
+        frame: Seconds of a frame; the checkpoint's by default.
+        leads: Leads by name; those that the encoder was trained on by default.
         cohort: Only these patients: a CSV table with a column patient, or one ID per line.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), store by store.
@@ -83,17 +77,12 @@ def index(
     folder, where = Path(out), pick_device(device)
     if not opened:
         raise SettingError("an index is made of stores; give at least one")
-    if replace and not add:
-        raise SettingError("`replace` is for an existing index; give it with `add`")
     expect_different_stores(opened)
     chosen = of_cohort(cohort, opened)
-    _expect_place(folder, add=add)
+    _expect_place(folder)
     fresh = not folder.exists()
     try:
         with locked(folder):
-            indexes = _open_to_add(folder, encoder, kind, frame, leads) if add else {}
-            if add:
-                frame, leads = indexes["patient"].frame, indexes["patient"].leads
             if pick_kind(kind, sum(map(len, opened))) != "exact":
                 load_faiss()  # before hours of encoding, not after
             spec = frame_of(encoder, frame)
@@ -113,15 +102,10 @@ def index(
                 for store, only in zip(opened, chosen, strict=True)
             ]
             found = {level: joined([one[level] for one in made]) for level in INDEXED}
-            if add:
-                added = _add(indexes, found, replace=replace)
-            else:
-                indexes = {level: PatientIndex.build(found[level], kind) for level in INDEXED}
-                added = {level: len(indexes[level]) for level in INDEXED}
-                encoder.save(folder / ENCODER)
+            indexes = {level: PatientIndex.build(found[level], kind) for level in INDEXED}
+            encoder.save(folder / ENCODER)
             for level, one in indexes.items():
-                if not add:  # left over from an interrupted first run
-                    (folder / level / MANIFEST).unlink(missing_ok=True)
+                (folder / level / MANIFEST).unlink(missing_ok=True)  # of an interrupted run
                 one.save(folder / level)
     except BaseException:
         if fresh:
@@ -130,7 +114,6 @@ def index(
         raise
     patients = found["patient"]
     return Indexed(
-        added={level: added[level] for level in INDEXED},
         total={level: len(one) for level, one in indexes.items()},
         kind={level: one.kind for level, one in indexes.items()},
         leads=patients.leads,
@@ -140,82 +123,18 @@ def index(
     )
 
 
-def _expect_place(folder: Path, *, add: bool) -> None:
-    """SettingError where the folder cannot take an index, or is not the one meant."""
+def _expect_place(folder: Path) -> None:
+    """SettingError where the folder cannot take an index."""
     if folder.exists() and not folder.is_dir():
         raise SettingError(f"{folder} is a file; give a folder for the index as `out`")
-    complete = is_index_folder(folder)
-    if add and not complete:
-        raise StoreError(f"{folder} is not an index to add to; make it without `add`")
-    if complete and not add:
-        raise SettingError(f"{folder} is an index already; give another `out`, or `add` to it")
+    if is_index_folder(folder):
+        raise SettingError(f"{folder} is an index already; give another `out`, or delete it")
     own = {ENCODER.parts[0], *INDEXED, LOCK}
     found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if others := sorted(found - own):
         raise SettingError(
             f"{folder} holds other things, such as {others[0]}; give an empty folder as `out`"
         )
-
-
-def _open_to_add(
-    folder: Path,
-    checkpoint: Checkpoint,
-    kind: KindOrAuto,
-    frame: float | None,
-    leads: Sequence[str] | None,
-) -> dict[Level, PatientIndex]:
-    """The indexes to add to, of this encoder, kind, frame and choice of leads."""
-    from clocs.patients.encode import leads_of
-
-    own = index_encoder(folder)
-    if own.fingerprint != checkpoint.fingerprint:
-        raise CheckpointError(
-            f"{folder} was made by another encoder ({own.card.method}, seed {own.card.seed}), and "
-            "vectors of two encoders cannot be compared; use that one, or make a new index"
-        )
-    opened = {level: open_index(folder, level) for level in INDEXED}
-    first = opened["patient"]
-    if kind not in ("auto", first.kind):
-        raise SettingError(
-            f"{folder} is of the kind {first.kind}, which adding does not change; leave out `kind`"
-        )
-    if frame not in (None, first.frame):
-        raise SettingError(
-            f"{folder} was made from frames of {first.frame:g} s, and vectors of other frames "
-            "cannot be compared with it; leave out `frame`"
-        )
-    if leads is not None:
-        expect_same_leads(str(folder), first.leads, leads_of(checkpoint, leads))
-    return opened
-
-
-def _add(
-    indexes: dict[Level, PatientIndex], found: dict[Level, Embeddings], *, replace: bool
-) -> dict[Level, int]:
-    """Append what is new, or replace what is there; returns how many were added at each level."""
-    patients = found["patient"].rows.select("dataset", "patient")
-    if replace:
-        zeros = pl.DataFrame(
-            [one[:2] for one in found["patient"].only_zeros], schema=patients.schema, orient="row"
-        )
-        for one in indexes.values():
-            one.live &= ~one.rows_of(pl.concat([patients, zeros]))
-    else:
-        # An addition interrupted between the levels leaves patients without recordings: running it
-        # again completes them.
-        known = patients
-        for one in indexes.values():
-            known = known.join(one.patients(), on=["dataset", "patient"], how="semi")
-        if known.height:
-            dataset, patient = known.row(0)
-            raise SettingError(
-                f"{known.height} of {len(found['patient'])} patients are in the index already, "
-                f"such as {patient} of {dataset}; replace them with `replace`"
-            )
-        found = {
-            level: some.where(indexes[level].row_numbers(some) < 0) for level, some in found.items()
-        }
-    return {level: indexes[level].add(found[level]) for level in INDEXED}
 
 
 def index_encoder(folder: Path) -> Checkpoint:

@@ -4,8 +4,7 @@ Unit vectors are compared by their inner product, with FAISS. Search is exact up
 vectors, and by choice beyond. 'hnsw' walks a graph; 'ivf' searches the nearest of many lists of
 vectors stored with 8 bits per dimension. They find candidates, whose distances are then computed
 exactly: they may miss a neighbor, but every distance is exact. With a filter the same holds for the
-rows that pass it. Replaced rows stay in place and are never returned again: removing a vector would
-mean rebuilding the index.
+rows that pass it. Rows that an earlier version has replaced stay in place and are never returned.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from clocs.files import writing
 from clocs.patients.cohort import Where
 from clocs.patients.embeddings import Embeddings, as_units, expect_distinct
 from clocs.patients.index_files import IndexContents, Kind, load_faiss, load_index, save_index
-from clocs.patients.rows import ID_COLUMNS, ROW_SCHEMA
+from clocs.patients.rows import ROW_SCHEMA
 
 KindOrAuto = Literal["auto", "exact", "hnsw", "ivf"]
 Vectors = NDArray[np.float32]
@@ -66,13 +65,6 @@ class PatientIndex(IndexContents):
     def __repr__(self) -> str:
         return f"PatientIndex({len(self)} × {self.level}, {self.kind})"
 
-    @property
-    def vectors(self) -> Vectors:
-        """(n, dim) unit vectors."""
-        if len(self.parts) > 1:  # joined when needed, so that adding to a large index is quick
-            self.parts = [np.concatenate(self.parts)]
-        return self.parts[0]
-
     @classmethod
     def build(cls, embeddings: Embeddings, kind: KindOrAuto = "auto") -> PatientIndex:
         """Index embeddings; 'auto' is 'exact', 'hnsw' or 'ivf', depending on their number."""
@@ -83,7 +75,7 @@ class PatientIndex(IndexContents):
         vectors = as_units(embeddings.vectors)
         chosen = pick_kind(kind, len(vectors))
         return cls(
-            parts=[vectors],
+            vectors=vectors,
             rows=embeddings.rows.select(list(ROW_SCHEMA)),
             live=np.ones(len(vectors), bool),
             level=embeddings.level,
@@ -94,10 +86,6 @@ class PatientIndex(IndexContents):
             engine=None if chosen == "exact" else _engine(vectors, chosen),
         )
 
-    def patients(self) -> pl.DataFrame:
-        """Dataset and ID of every patient whom a search can return."""
-        return self.rows.select("dataset", "patient").filter(pl.Series(self.live)).unique()
-
     def rows_of(self, patients: pl.DataFrame) -> NDArray[np.bool_]:
         """(n,) which rows belong to these patients (columns dataset and patient)."""
         ids = self.rows.select("dataset", "patient").with_row_index("row")
@@ -105,30 +93,6 @@ class PatientIndex(IndexContents):
         found = ids.join(patients, on=["dataset", "patient"], how="semi", nulls_equal=True)
         theirs[found["row"].to_numpy()] = True
         return theirs
-
-    def add(self, embeddings: Embeddings) -> int:
-        """Append rows, comparable and not in the index yet; returns how many were added."""
-        self._expect_comparable(embeddings)
-        if embeddings.level != self.level:
-            raise SettingError(
-                f"this index holds vectors of the level {self.level!r}, not {embeddings.level!r}"
-            )
-        embeddings = embeddings.nonzero()
-        expect_distinct(embeddings.rows, embeddings.level)
-        known = self.row_numbers(embeddings) >= 0
-        if known.any():
-            first = embeddings.rows.row(int(np.flatnonzero(known)[0]))
-            raise SettingError(
-                f"{int(known.sum())} of {len(embeddings)} are in the index already, such as "
-                f"{first[2] or first[1]} of {first[0] or 'the files'}; add others alone"
-            )
-        fresh = as_units(embeddings.vectors)
-        if self.engine is not None:
-            _add_to(self.engine, fresh)
-        self.parts.append(fresh)
-        self.rows = pl.concat([self.rows, embeddings.rows.select(list(ROW_SCHEMA))])
-        self.live = np.concatenate([self.live, np.ones(len(fresh), bool)])
-        return len(fresh)
 
     def search(
         self,
@@ -281,26 +245,12 @@ class PatientIndex(IndexContents):
                 f"{embeddings.frame:g} s, and their vectors cannot be compared; give "
                 f"{self.frame:g} as `frame`"
             )
-        expect_same_leads("this index", self.leads, embeddings.leads)
-
-    def row_numbers(self, embeddings: Embeddings) -> Rows:
-        """(n,) the live row of each of these, -1 where there is none."""
-        ids = list(ID_COLUMNS[self.level])
-        own = self.rows.select(ids).with_row_index("row").filter(pl.Series(self.live))
-        theirs = embeddings.rows.select(ids)
-        joined = theirs.join(own, on=ids, how="left", maintain_order="left", nulls_equal=True)
-        return joined["row"].cast(pl.Int64).fill_null(-1).to_numpy()
-
-
-def expect_same_leads(
-    name: str, leads: tuple[str, ...] | None, others: tuple[str, ...] | None
-) -> None:
-    """SettingError where both are known and differ, in whatever order."""
-    if leads is not None and others is not None and set(leads) != set(others):
-        raise SettingError(
-            f"{name} was made from the leads {', '.join(leads)}, and vectors from "
-            f"{', '.join(others)} cannot be compared with it; give {','.join(leads)} as `leads`"
-        )
+        if None not in (self.leads, embeddings.leads) and {*self.leads} != {*embeddings.leads}:
+            raise SettingError(
+                f"this index was made from the leads {', '.join(self.leads)}, and vectors from "
+                f"{', '.join(embeddings.leads)} cannot be compared with it; give "
+                f"{','.join(self.leads)} as `leads`"
+            )
 
 
 def pick_kind(kind: KindOrAuto, count: int) -> Kind:
@@ -328,13 +278,9 @@ def _engine(vectors: Vectors, kind: Kind) -> Any:
         index.cp.max_points_per_centroid = _TRAINING
         sample = np.linspace(0, n - 1, min(n, lists * _TRAINING)).astype(np.int64)
         index.train(np.ascontiguousarray(vectors[sample]))
-    _add_to(index, vectors)
+    for start in range(0, n, _AT_ONCE):
+        index.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
     return index
-
-
-def _add_to(engine: Any, vectors: Vectors) -> None:
-    for start in range(0, len(vectors), _AT_ONCE):
-        engine.add(np.ascontiguousarray(vectors[start : start + _AT_ONCE]))
 
 
 def _candidates(

@@ -2,17 +2,16 @@
 
     checkpoint/seed-0.safetensors, seed-0.json     the encoder, so that files can be queries
     patient/, recording/                           one index each:
-        vectors.f32         (n, dim) unit vectors, little-endian float32; only ever appended to
-        rows-N.parquet      one row per vector, and which were replaced
-        engine-N.faiss      for the kinds 'hnsw' and 'ivf'
+        vectors.f32         (n, dim) unit vectors, little-endian float32
+        rows-0.parquet      one row per vector, and which were replaced
+        engine-0.faiss      for the kinds 'hnsw' and 'ivf'
         manifest.json       what the index is, with the size and hash of each file; written last
 
 Opening compares all of it with these hashes. An index of format 5, which earlier versions wrote for
 more than ten million vectors, is searched exactly: its vectors and rows are the same.
 
-Saving writes files with the next number N, then the manifest that names them, then deletes the old
-ones: if it is interrupted, the folder opens as the old index or as the new one. Vectors beyond the
-manifest's count are left over from an interrupted addition and overwritten by the next.
+Earlier versions added to an index: vectors came in parts with a hash each, files had the next
+number, and vectors beyond the manifest's count were left over from an interrupted addition.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import SettingError, StoreError, with_extra
-from clocs.files import private_folder, replacing, sync_folder, write_atomic
+from clocs.files import private_folder, replacing, write_atomic
 from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 
@@ -68,13 +67,12 @@ class IndexContents:
     """What an index holds; rows, level, encoder, frame and leads are as in `Embeddings`.
 
     Attributes:
-        parts: (n, dim) unit vectors in one or more pieces, perhaps memory-mapped.
+        vectors: (n, dim) unit vectors, perhaps memory-mapped.
         live: (n,) False where a row was replaced by a later one.
         engine: The FAISS index; None for the kind 'exact'.
-        saved_as: The hash of the manifest that it was loaded from or saved with; '' before that.
     """
 
-    parts: list[NDArray[np.float32]]
+    vectors: NDArray[np.float32]
     rows: pl.DataFrame
     live: NDArray[np.bool_]
     level: Level
@@ -83,40 +81,37 @@ class IndexContents:
     leads: tuple[str, ...] | None
     kind: Kind
     engine: Any = None
-    saved_as: str = ""
 
     @property
     def dim(self) -> int:
-        return int(self.parts[0].shape[1])
+        return int(self.vectors.shape[1])
 
 
 def save_index(index: IndexContents, folder: Path) -> None:
-    """Write a new index, or the additions to one that was loaded from the same folder."""
+    """Write an index into a folder that holds none."""
     import polars as pl
 
     from clocs.patients.rows import write_rows
 
-    before = read_manifest(folder) if (folder / MANIFEST).is_file() else None
-    if before is not None and before["sha256"] != index.saved_as:
-        raise SettingError(
-            f"{folder} already holds an index, or it has changed since it was opened; "
-            "give another folder, or add to that index with `add`"
-        )
+    if (folder / MANIFEST).is_file():
+        raise SettingError(f"{folder} already holds an index; give another folder")
     private_folder(folder)
-    number = 0 if before is None else before["number"] + 1
-    parts: list[dict[str, Any]] = [] if before is None else before["vectors"]
-    written = sum(part["bytes"] for part in parts) // (4 * index.dim)
-    part = _append(folder / VECTORS, index, written)
-    files = {"rows": f"rows-{number}.parquet"}
+    content = xxhash.xxh3_128()
+    with replacing(folder / VECTORS) as temporary, temporary.open("wb") as file:
+        for start in range(0, len(index.vectors), _BLOCK):
+            plain = np.ascontiguousarray(index.vectors[start : start + _BLOCK], "<f4")
+            content.update(plain.data)
+            file.write(plain.data)
+    files = {"rows": "rows-0.parquet"}
     write_rows(index.rows.with_columns(pl.Series("live", index.live)), folder / files["rows"])
     if index.engine is not None:
-        files["engine"] = f"engine-{number}.faiss"
+        files["engine"] = "engine-0.faiss"
         with replacing(folder / files["engine"]) as temporary:
             _write_engine(index.engine, temporary)
     counts = index.rows.filter(pl.Series(index.live))["dataset"].value_counts(sort=True)
     manifest = {
         "format": FORMAT,
-        "number": number,
+        "number": 0,
         "level": index.level,
         "encoder": index.encoder,
         "frame": index.frame,
@@ -127,7 +122,7 @@ def save_index(index: IndexContents, folder: Path) -> None:
         "count": len(index.live),
         "live": int(index.live.sum()),
         "datasets": dict(counts.iter_rows()),
-        "vectors": [*parts, part] if part["bytes"] else parts,
+        "vectors": [{"bytes": 4 * index.vectors.size, "xxh3": content.hexdigest()}],
         "files": {
             role: {
                 "name": name,
@@ -140,31 +135,15 @@ def save_index(index: IndexContents, folder: Path) -> None:
     }
     manifest["sha256"] = own_hash(manifest)
     write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
-    index.saved_as = str(manifest["sha256"])
-    if before is not None:
-        for file in before["files"].values():
-            (folder / file["name"]).unlink(missing_ok=True)
 
 
 def load_index(folder: Path) -> IndexContents:
-    """Open an index and compare its files with the hashes in its manifest.
-
-    If another process adds to the index meanwhile and replaces files, the new ones are read.
-    """
-    while True:
-        manifest = read_manifest(folder)
-        try:
-            return _load(folder, manifest)
-        except StoreError:
-            if read_manifest(folder)["sha256"] == manifest["sha256"]:
-                raise
-
-
-def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
+    """Open an index and compare its files with the hashes in its manifest."""
     import polars as pl
 
     from clocs.patients.rows import ROW_SCHEMA
 
+    manifest = read_manifest(folder)
     count, dim = manifest["count"], manifest["dim"]
     files = {role: file for role, file in manifest["files"].items() if role in _roles(manifest)}
     for file in files.values():
@@ -186,7 +165,7 @@ def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
     if "engine" in files:
         engine = _read_engine(folder / files["engine"]["name"], (count, dim))
     return IndexContents(
-        parts=[vectors],
+        vectors=vectors,
         rows=rows,
         live=live,
         level=manifest["level"],
@@ -195,7 +174,6 @@ def _load(folder: Path, manifest: dict[str, Any]) -> IndexContents:
         leads=None if manifest["leads"] is None else tuple(manifest["leads"]),
         kind=manifest["kind"] if "engine" in files else "exact",
         engine=engine,
-        saved_as=manifest["sha256"],
     )
 
 
@@ -252,24 +230,6 @@ def _compare(path: Path, content: memoryview, facts: Mapping[str, Any]) -> None:
         sound = hashlib.sha256(content).hexdigest() == facts["sha256"]
     if not sound:
         raise StoreError(f"{path} is damaged (its hash differs); {_REBUILD}")
-
-
-def _append(path: Path, index: IndexContents, written: int) -> dict[str, Any]:
-    """Write the vectors from `written` on; their size and hash."""
-    total, size = xxhash.xxh3_128(), 0
-    with path.open("r+b" if written else "wb") as file:
-        file.truncate(written * index.dim * 4)
-        file.seek(0, os.SEEK_END)
-        for part in index.parts:
-            for start in range(min(written, len(part)), len(part), _BLOCK):
-                plain = np.ascontiguousarray(part[start : start + _BLOCK], "<f4")
-                total.update(plain.data)
-                size += file.write(plain.data)
-            written = max(0, written - len(part))
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(path.parent)
-    return {"bytes": size, "xxh3": total.hexdigest()}
 
 
 def _read_engine(path: Path, shape: tuple[int, int]) -> Any:
