@@ -1,6 +1,6 @@
 """How much better is what remains when a classifier abstains; and from what it abstains.
 
-    python benchmarks/abstention.py MODEL STORE [--other STORE ...] [--plot curves.png]
+    PYTHONPATH=. python benchmarks/abstention.py MODEL STORE [--other STORE ...] [--plot curves.png]
 
 Test recordings of STORE, which must have the classifier's labels, are ranked by the quality of
 their signals, by the distance of their embeddings from those of training recordings, by both, and
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs.evaluation import metrics
-from clocs.evaluation.noise import kinds_at, with_noise
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier, distance, load_classifier
 from clocs.models.scores import ScoredPart, labeled_part, score_part
 from clocs.training.checkpoint import TEST
+from research.noise import kinds_at, with_noise
 
 COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 SNR_DB = (12.0, 6.0, 0.0)
@@ -127,7 +127,7 @@ def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.T
     for kind, db in [("", 0.0), *settings]:
         some = clean
         if kind:
-            noisy = with_noise(frames, kind, db, others=False)
+            noisy = with_noise(frames, kind, db)
             some = Scored(model, score_part(model, labeled_part(model, noisy, TEST)), train)
         bad, far = some.quality < limits["quality"], some.distance > limits["distance"]
         kept = ~(bad | far)

@@ -1,23 +1,19 @@
 """Pack recordings of six datasets for `encoder_trials.py`: leads I II V1–V6, 100 Hz, 5 µV a step.
 
-One dataset a call; `pieces` then spreads the packed files over folders of limited size. Recordings
-are read from a git directory at a commit, or PhysioNet 2017 from a zip of WFDB records.
+One dataset a call. Recordings are read from a git directory at a commit, or PhysioNet 2017 from a
+zip of WFDB records.
 """
 
 from __future__ import annotations
 
 import argparse
-import bz2
 import hashlib
 import io
-import json
-import lzma
 import re
 import subprocess
 import sys
 import threading
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +22,8 @@ import numpy as np
 import scipy.io
 import scipy.signal
 from numpy.typing import NDArray
+
+from clocs.frames.splits import assign
 
 Array = NDArray[Any]
 RATE, STEP_MV = 100, 0.005
@@ -43,8 +41,6 @@ RHYTHMS = {
     "SB": ("SB",),
     "SR": ("SR", "SA", "SI"),
 }
-CHUNK = 4_000_000  # samples that are compressed together
-PIECE = 13 * 2**20  # bytes of a folder
 Recorded = tuple[str, str, Array, float, dict[str, int]]  # id, patient, mV (leads, n), Hz, labels
 
 
@@ -193,14 +189,8 @@ def physionet2017(archive: str, table: str) -> Iterator[Recorded]:
             yield name, name, mv, 300, labels
 
 
-def part_of(dataset: str, patient: str) -> int:
-    digest = hashlib.sha256(f"0:{dataset}:{patient}".encode()).digest()
-    share = int.from_bytes(digest[:8], "big") / 2**64
-    return 0 if share < 0.6 else 1 if share < 0.8 else 2
-
-
 def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
-    """Write `dataset`.npz and compressed chunks; print what was left out."""
+    """Write `dataset`.npz; print what was left out."""
     names: list[str] = []
     patients: list[str] = []
     lengths: list[int] = []
@@ -210,7 +200,6 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
     copies_of: dict[str, str] = {}  # union of patients
     columns: list[str] = []
     left: dict[str, int] = {}
-    clipped, residuals, spread = 0, [], []
 
     def root(patient: str) -> str:
         while copies_of.get(patient, patient) != patient:
@@ -226,7 +215,6 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
             left["flat in all leads"] = left.get("flat in all leads", 0) + 1
             continue
         if len(mv) == 12:
-            residuals.append(float(np.abs(mv[2] - mv[1] + mv[0]).mean()))
             mv = mv[COLUMNS]
         samples = round(mv.shape[1] / rate * RATE)
         if samples < 500:
@@ -242,29 +230,23 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
             first, second = sorted((other, root(patient)))
             copies_of[second] = copies_of[first] = first
         steps = np.rint(scipy.signal.resample(mv, samples, axis=1) / STEP_MV)
-        clipped += int((np.abs(steps) > 32767).sum())
         steps = np.clip(steps, -32767, 32767).astype(np.int16)
-        spread.append(float(mv.std(axis=1).mean()))
         names.append(name)
         patients.append(patient)
         lengths.append(samples)
         labels.append([own[column] for column in columns])
         rows.append(steps)
-        if len(names) % 1000 == 0:
-            print(dataset, len(names), flush=True)
     groups = {patient: root(patient) for patient in patients}
     members: dict[str, list[str]] = {}
     for patient in sorted(groups):
         members.setdefault(groups[patient], []).append(patient)
     parts = {}
     for first, own_patients in members.items():  # `first` is the smallest: unions keep it so
-        own_part = part_of(dataset, first)
-        later = max(part_of(dataset, one) for one in own_patients)
+        own_parts = assign(own_patients, dataset)
         # 3: not learned from, since the patient of a copy is a test patient by the hash
-        parts[first] = 3 if own_part < 2 and later == 2 else own_part
+        parts[first] = 3 if own_parts[0] < 2 and own_parts.max() == 2 else own_parts[0]
     part = np.array([parts[groups[patient]] for patient in patients], np.int8)
     numbers = {patient: i for i, patient in enumerate(sorted(set(groups.values())))}
-    several = [len(own) for own in members.values() if len(own) > 1]
     np.savez_compressed(
         out / f"{dataset}.npz",
         names=np.array(names),
@@ -274,73 +256,21 @@ def pack(dataset: str, recorded: Iterator[Recorded], out: Path) -> None:
         labels=np.array(labels, np.int8).reshape(len(names), -1),
         label_names=np.array(columns, dtype=str),
         leads=np.array(STORED if len(rows[0]) == 8 else ("I",)),
+        signal=np.concatenate([steps.ravel() for steps in rows]),
     )
-    positives = (np.array(labels) == 1).sum(axis=0).tolist() if columns else []
-    chunk: list[Array] = []
-    held, number, sizes = 0, 0, 0
-    for i, steps in enumerate(rows):
-        chunk.append(np.diff(steps.astype(np.int32), axis=1, prepend=0).ravel())
-        held += chunk[-1].size
-        if held > CHUNK or i == len(rows) - 1:
-            delta: Array = np.concatenate(chunk)
-            zigzag = ((delta << 1) ^ (delta >> 31)).astype(np.uint32)
-            low = (zigzag & 0xFF).astype(np.uint8).tobytes()
-            high = (zigzag >> 8).astype("<u2").tobytes()
-            data = bz2.compress(low), bz2.compress(high)
-            if number == 0:
-                options = {"zlib": zlib.compress(low, 6), "lzma": lzma.compress(low, preset=6)}
-                tried = {kind: round(len(v) * 8 / held, 3) for kind, v in options.items()}
-                print(dataset, "bits a sample", tried, "bz2", len(data[0]) * 8 / held, flush=True)
-            file = out / f"{dataset}.{number:03d}.bz2"
-            file.write_bytes(len(data[0]).to_bytes(8, "little") + data[0] + data[1])
-            sizes += file.stat().st_size
-            chunk, held, number = [], 0, number + 1
-    print(
-        json.dumps({
-            "dataset": dataset, "recordings": len(names), "patients": len(groups), "left out": left,
-            "clipped samples": clipped, "hours": round(sum(lengths) / RATE / 3600, 1),
-            "groups of copies": len(several), "patients in them": sum(several),
-            "recordings by part (3: kept aside)": np.bincount(part, minlength=4).tolist(),
-            "mean |III - II + I| mV, quartiles": [
-                round(float(q), 5) for q in np.quantile(residuals or [0], (0.25, 0.5, 0.75, 1))],
-            "sd of a lead, mV, median": round(float(np.median(spread)), 3), "MiB": sizes / 2**20,
-            "positives": dict(zip(columns, positives, strict=True)),
-        }), flush=True)  # fmt: skip
-
-
-def pieces(out: Path) -> None:
-    """Spread the packed files over folders piece00, piece01, …, each with the files' hashes."""
-    files = sorted(out.glob("*.npz")) + sorted(out.glob("*.bz2"))
-    manifest: dict[str, dict[str, str]] = {}
-    number, held = 0, 0
-    for file in files:
-        size = file.stat().st_size
-        if held + size > PIECE:
-            number, held = number + 1, 0
-        held += size
-        folder = out / "pieces" / f"piece{number:02d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        data = file.read_bytes()
-        (folder / file.name).write_bytes(data)
-        manifest.setdefault(folder.name, {})[file.name] = hashlib.sha256(data).hexdigest()
-    for name, own in manifest.items():  # as `sha256sum -c` reads it
-        lines = "".join(f"{digest}  {file}\n" for file, digest in own.items())
-        (out / "pieces" / name / f"{name}.sha256").write_text(lines)
-    (out / "pieces" / "manifest.json").write_text(json.dumps(manifest, indent=1))
-    print({name: len(own) for name, own in manifest.items()})
+    print(dataset, len(names), "recordings by part (3: kept aside)", np.bincount(part, minlength=4))
+    print(len(groups), "patients; left out:", left, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", help="a dataset, or 'pieces'")
+    parser.add_argument("dataset")
     parser.add_argument("--from", nargs="*", dest="source", help="git directory and commit, table")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    if given.what == "pieces":
-        pieces(given.out)
-    else:
-        pack(given.what, getattr(sys.modules[__name__], given.what)(*given.source), given.out)
+    recorded = getattr(sys.modules[__name__], given.dataset)(*given.source)
+    pack(given.dataset, recorded, given.out)
 
 
 if __name__ == "__main__":

@@ -311,8 +311,6 @@ def pretrain(
     seed: int,
     *,
     training_map: FeatureMap,
-    graph: bool,
-    check: bool,
 ) -> tuple[Net, dict[str, Any]]:
     """The averaged network after so many steps, and facts about its training."""
     device = pool.signal.device
@@ -338,17 +336,10 @@ def pretrain(
             torch._foreach_lerp_(theirs, ours, 0.002)
             last.copy_(loss.detach())
 
-    if check:
-        loss_of(net, heads, pool, batch).backward()
-        named = [*net.named_parameters(), *heads.named_parameters()]
-        dead = [k for k, p in named if p.grad is None or not p.grad.abs().sum() > 0]
-        if dead:
-            raise RuntimeError(f"no gradient reaches {dead}")
-        optimizer.zero_grad()
     began = time.time()
     run: Callable[[], None] = step
     captured = None
-    if graph and device.type == "cuda":
+    if fused:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

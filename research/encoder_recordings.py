@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,43 +31,15 @@ class Dataset:
     label_names: list[str]
 
 
-def _unpacked(file: Path) -> NDArray[np.int32]:
-    data = file.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    low = np.frombuffer(bz2.decompress(data[8 : 8 + size]), np.uint8).astype(np.int32)
-    high = np.frombuffer(bz2.decompress(data[8 + size :]), "<u2").astype(np.int32)
-    zigzag = low | (high << 8)
-    return (zigzag >> 1) ^ -(zigzag & 1)
-
-
 def load(folder: Path, device: torch.device, most: int | None) -> dict[str, Dataset]:
     """`most`: at most so many recordings of each dataset, to try it out."""
     found = {}
     for name in DATASETS:
         meta = dict(np.load(folder / f"{name}.npz"))
         length, leads = meta["length"].astype(np.int64), len(meta["leads"])
-        ends = np.cumsum(length) * leads
-        begins = ends - length * leads
-        kept = folder / f"{name}.unpacked.npy"
-        if not kept.exists():
-            files = sorted(folder.glob(f"{name}.*.bz2"))
-            files = files[:1] if most else files
-            with ThreadPoolExecutor(16) as pool:  # unpacking leaves the interpreter free
-                delta = np.concatenate(list(pool.map(_unpacked, files)))
-            if not most and delta.size != ends[-1]:
-                raise ValueError(f"{name}: {delta.size} samples, expected {ends[-1]}; piece lost?")
-            rows = np.concatenate([[0], np.cumsum(np.repeat(length, leads))])
-            rows = rows[rows < delta.size]
-            delta = np.cumsum(delta, dtype=np.int64)  # each lead begins with a difference from zero
-            before = np.where(rows > 0, delta[rows - 1], 0)
-            spans = np.diff(np.append(rows, delta.size))
-            values = (delta - np.repeat(before, spans)).astype(np.int16)
-            if not most:
-                np.save(kept, values)
-        else:
-            values = np.load(kept)
+        begins = (np.cumsum(length) - length) * leads
+        values = meta["signal"]
         use = meta["part"] <= VALIDATION
-        use &= ends <= values.size
         if name in ("chapman", "physionet2020", "physionet2017"):  # one of each group of copies
             first = np.zeros(len(use), bool)
             usable = np.flatnonzero(use)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
+from clocs.evaluation.logistic import LogisticRegression, fit_logistic
 from research.encoder_network import Net, amplitudes
 from research.encoder_recordings import TRAINING, VALIDATION, Dataset, crops
 
@@ -45,60 +45,6 @@ def embed(net: Net, data: Dataset, only: int | None, at_once: int) -> tuple[Tens
     return z / count[:, None], size / count[:, None]
 
 
-def logistic(x: Tensor, y: Tensor, l2: Tensor, iterations: int = 80) -> Tensor:
-    """Logistic regressions by L-BFGS, all columns at once, each for itself.
-
-    x: (n, d) with a last column of ones; y: (n, k) 0 or 1; l2: (k,) -> weights (d, k).
-    """
-    penalty = l2 * torch.ones_like(x[0])[:, None]
-    penalty[-1] = 0
-    w = x.new_zeros(x.shape[1], y.shape[1])
-
-    def value(w: Tensor) -> tuple[Tensor, Tensor]:
-        z = x @ w
-        return (functional.softplus(z) - y * z).mean(0) + (penalty * w * w).sum(0) / 2, z
-
-    def slope(w: Tensor, z: Tensor) -> Tensor:
-        return x.T @ (z.sigmoid() - y) / len(x) + penalty * w
-
-    f, z = value(w)
-    g = slope(w, z)
-    past: list[tuple[Tensor, Tensor, Tensor]] = []
-    for _ in range(iterations):
-        d, shares = g.clone(), []
-        for s, c, rho in reversed(past):
-            shares.append(rho * (s * d).sum(0))
-            d = d - shares[-1] * c
-        if past:
-            s, c, rho = past[-1]
-            d = d * torch.where(rho > 0, (s * c).sum(0) / (c * c).sum(0).clamp(min=1e-20), 1.0)
-        else:
-            d = d / g.norm(dim=0).clamp(min=1e-12)
-        for (s, c, rho), share in zip(past, reversed(shares), strict=True):
-            d = d + s * (share - rho * (c * d).sum(0))
-        down = (g * d).sum(0)
-        d = torch.where(down > 0, d, g)
-        down = (g * d).sum(0)
-        t = torch.ones_like(f)
-        for _ in range(8):
-            f_new, z = value(w - t * d)
-            good = f_new <= f - 1e-4 * t * down
-            if bool(good.all()):
-                break
-            t = torch.where(good, t, t / 2)
-        t = torch.where(value(w - t * d)[0] <= f, t, 0.0)
-        w_new = w - t * d
-        f, z = value(w_new)
-        g_new = slope(w_new, z)
-        s, c = w_new - w, g_new - g
-        curvature = (s * c).sum(0)
-        past = [*past[-9:], (s, c, torch.where(curvature > 1e-12, 1 / curvature, 0.0))]
-        w, g = w_new, g_new
-        if float(g.abs().max()) < 1e-5:
-            break
-    return w
-
-
 def aurocs(score: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """score, y: (n, k); weight: (draws, n) -> (draws, k), nan where a class is absent."""
     made = []
@@ -119,10 +65,15 @@ def readout(
     device = x.device
     train, held_out = part == TRAINING, patient % 5 == 0
     mean, spread = x[train].mean(0), x[train].std(0)
-    x = torch.cat([(x - mean) / spread.clamp(min=1e-6) * (spread > 1e-6), x.new_ones(len(x), 1)], 1)
-    k = y.shape[1]
-    grid = torch.tensor(L2, device=device).repeat_interleave(k)
-    everybody = np.unique(patient[train])
+    x = (x - mean) / spread.clamp(min=1e-6) * (spread > 1e-6)
+    k, everybody = y.shape[1], np.unique(patient[train])
+
+    def fitted(rows: NDArray[Any], l2: float) -> LogisticRegression:
+        own = x[rows], y[rows]  # the loss is a mean over classes, so the penalty is, too
+        return fit_logistic(
+            own[0][None], own[1][None], *own, multilabel=True, l2_strengths=[l2 / k]
+        )
+
     logits, chosen = [], []
     for draw in range(draws):
         mixed = np.random.default_rng(draw).permutation(everybody)
@@ -132,16 +83,14 @@ def readout(
             tried, judged = fit & ~held_out, fit & held_out
         else:  # the strength of the penalty alone is chosen on other training patients
             tried, judged = fit, train & ~fit
-        w = logistic(x[tried], y[tried].repeat(1, len(L2)), grid)
         ones = torch.ones(1, int(judged.sum()), device=device)
-        grades = aurocs(x[judged] @ w, y[judged].repeat(1, len(L2)), ones)
-        best = int(grades.view(len(L2), k).nanmean(dim=1).nan_to_num(0).argmax())
-        if share == 1:
-            w = logistic(x[fit], y[fit], grid[:k] * 0 + L2[best])
-        else:
-            w = w[:, best * k : (best + 1) * k]
-        chosen.append(L2[best])
-        logits.append(x[part == VALIDATION] @ w)
+        grades = [
+            aurocs(fitted(tried, l2).logits(x[judged][None])[0], y[judged], ones).nanmean()
+            for l2 in L2
+        ]
+        chosen.append(L2[int(torch.stack(grades).nan_to_num(0).argmax())])
+        best = fitted(fit, chosen[-1])
+        logits.append(best.logits(x[part == VALIDATION][None])[0].float())
     truth, people = y[part == VALIDATION], patient[part == VALIDATION]
     unique, inverse = np.unique(people, return_inverse=True)
     number = torch.from_numpy(inverse).to(device)

@@ -87,18 +87,6 @@ def save(net: Net, path: Path) -> None:
     np.savez(path, variant=np.array(json.dumps(asdict(net.variant))), **arrays)
 
 
-def restore(path: Path, device: torch.device) -> Net:
-    """What `save` wrote."""
-    with np.load(path) as file:
-        net = Net(Variant(**json.loads(str(file["variant"]))), 0, device)
-        with torch.no_grad():
-            for name, p in net.named_parameters():
-                p.copy_(torch.from_numpy(file[f"parameter {name}"]))
-            for name, s in net.stats.items():
-                s.copy_(torch.from_numpy(file[f"statistic {name}"]))
-    return net
-
-
 @dataclass
 class Study:
     data: dict[str, Dataset]
@@ -109,8 +97,7 @@ class Study:
     full_steps: int
     batch: int
     tiny: bool
-    ways: list[tuple[bool, bool]]  # compiled, captured: the fastest first
-    compiled: FeatureMap
+    training_map: FeatureMap  # compiled, on a GPU
     reserve: float  # seconds kept for the trials at full length
 
     def done(self) -> dict[str, dict[str, Any]]:
@@ -149,7 +136,9 @@ class Study:
         try:
             two = ("chapman", "physionet2020")
             pool = Pool.of([self.data[k] for k in (DATASETS if variant.data == "all" else two)])
-            net, facts = self.pretrained(name, variant, pool, steps, seed)
+            net, facts = pretrain(
+                variant, pool, steps, self.batch, seed, training_map=self.training_map
+            )
             result["training"] = facts
             trained = time.time()
             made = scores(net, self.data, 64 if self.tiny else 4096)
@@ -170,28 +159,6 @@ class Study:
                   f"step, {result['total seconds']} s", flush=True)  # fmt: skip
         self.publish()
         return True
-
-    def pretrained(
-        self, name: str, variant: Variant, pool: Pool, steps: int, seed: int
-    ) -> tuple[Net, dict[str, Any]]:
-        """In the fastest way that works, which later trials then begin with."""
-        for place, (compiled, graph) in enumerate(self.ways):
-            try:
-                made = pretrain(
-                    variant, pool, steps, self.batch, seed, graph=graph, check=self.tiny,
-                    training_map=self.compiled if compiled else feature_map,
-                )  # fmt: skip
-            except Exception as error:
-                if place == len(self.ways) - 1:
-                    raise
-                traceback.print_exc()
-                print(f"{name}: another way, after {error!r}"[:2000], flush=True)
-                if pool.signal.is_cuda:
-                    torch.cuda.synchronize()
-            else:
-                self.ways = self.ways[place:]
-                return made
-        raise AssertionError
 
     def publish(self) -> None:
         """Everything that is worth bringing back: all results, weights of the best two."""
@@ -270,7 +237,7 @@ def report(path: Path) -> str:
     return "\n".join([*lines, *(f"failed: {name}" for name in trials if name not in good)])
 
 
-def main() -> None:  # noqa: PLR0912
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of packed recordings; none: random waves")
     parser.add_argument("--out", type=Path, default=Path("trials"), help="folder of the trials")
@@ -285,9 +252,6 @@ def main() -> None:  # noqa: PLR0912
     parser.add_argument("--longest", type=int, default=0, help="its best for so many steps")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--tiny", action="store_true", help="few recordings and steps")
-    parser.add_argument("--only", nargs="*", help="of the first trials, these alone, then stop")
-    parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--no-graph", action="store_true")
     given = parser.parse_args()
     if given.report is not None:
         print(report(given.report))
@@ -311,23 +275,11 @@ def main() -> None:  # noqa: PLR0912
         torch.backends.cudnn.benchmark = True
     if given.tiny:
         given.steps, given.full_steps = (30, 60) if on_gpu else (1, 2)
-    ways = (
-        [(True, True), (False, True), (True, False), (False, False)] if on_gpu else [(False, False)]
-    )
-    if given.no_compile:
-        ways = [way for way in ways if not way[0]]
-    if given.no_graph:
-        ways = [way for way in ways if not way[1]]
     study = Study(
         data, given.out, given.export, began + given.seconds, given.steps, given.full_steps,
         given.batch or (4 if given.tiny and not on_gpu else 512), given.tiny,
-        ways, Compiled(feature_map), given.reserve,
+        Compiled(feature_map) if on_gpu else feature_map, given.reserve,
     )  # fmt: skip
-    if given.only is not None:
-        for trial in FIRST:
-            if trial.name in given.only:
-                study.run(trial.name, trial.intent, Variant(**trial.change), study.steps)
-        return
     if given.second:
         study.second(given.longest)
         return

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import Resampling, macro_auc_draws
+from clocs.evaluation.bootstrap import Resampling, clipped_interval, macro_auc_draws
 from clocs.evaluation.logistic import LogisticRegression, fit_logistic
-from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import instances, single

@@ -18,9 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.evaluation.bootstrap import Resampling, check_resamples, macro_auc_draws
+from clocs.evaluation.bootstrap import (
+    Resampling,
+    check_resamples,
+    clipped_interval,
+    macro_auc_draws,
+)
 from clocs.evaluation.metrics import auc
-from clocs.evaluation.scores import clipped_interval
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from research.analyses.frame_vectors import (

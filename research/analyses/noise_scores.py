@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from clocs.evaluation.bootstrap import check_resamples, interval
-from clocs.evaluation.noise import check_noise, kinds_at, with_noise
 from clocs.frames.frames import Frames
 from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from research.analyses.frame_vectors import (
@@ -21,6 +20,7 @@ from research.analyses.frame_vectors import (
     probabilities,
     with_interval,
 )
+from research.noise import check_noise, kinds_at, with_noise
 
 SNR_DB = (18.0, 12.0, 6.0, 0.0)
 
@@ -82,7 +82,7 @@ def noise_robustness(
 
     clean, noisy = scored(frames), []
     for kind, db in conditions:
-        found = scored(with_noise(frames, kind, db, others=False, seed=seed))
+        found = scored(with_noise(frames, kind, db, seed=seed))
         lost = clean["draws"] - found["draws"]
         noisy.append(
             {"kind": kind, "snr_db": db}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import clipped_interval, draws_of, plan_of
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.noise import kinds_at
+from clocs.evaluation.labeled import LabeledPart
+from clocs.evaluation.result import Predictions
 from clocs.experiments.ledger import pack_draws
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
@@ -33,6 +37,7 @@ from research.many_leads.items import (
     Scoring,
 )
 from research.many_leads.recipe import Recipe
+from research.noise import fewer_leads, kinds_at, noisy_test
 
 LINEAR = "linear-converged"  # the protocol of a linear readout here: solved, not trained in epochs
 SAVE_EVERY = 30.0  # seconds
@@ -100,11 +105,12 @@ class Bench:
         if not own[0].encoder.leads:  # one lead at a time: those that the recordings have
             present = np.flatnonzero(frames.present.any(axis=0))
             frames = frames.with_leads([frames.leads[place] for place in present])
+        conditions = self._conditions(frames) if item.conditions else {}
         common: dict[str, Any] = {
             "fraction": item.share,
             "by": "patient",
             "per": "recording",
-            "conditions": self._conditions(frames) if item.conditions else (),
+            "further": list(conditions.values()),
             "resamples": self.recipe.resamples,
             "device": self.device,
         }
@@ -114,6 +120,9 @@ class Bench:
             tried = self._tried(item, checkpoints, frames, common)
         best = max(tried, key=lambda one: one.evaluation.auc_validation_mean)
         return result_of(best) | {
+            "conditions": [
+                self._under(name, one) for name, one in zip(conditions, best.further, strict=True)
+            ],
             "tried": [
                 {
                     "lr": one.evaluation.settings.get("lr"),
@@ -177,14 +186,25 @@ class Bench:
         draws = self.recipe.linear_draws if linear else self.recipe.finetune_draws
         return [replace(own[0], card=replace(own[0].card, seed=seed)) for seed in range(draws)]
 
-    def _conditions(self, frames: Frames) -> list[tuple[str, tuple[str, ...] | None, str | None]]:
-        fewer = [(f"leads {name}", own, None) for name, own in LEADS.items() if own is not None]
-        noisy = [
-            (f"noise {kind} {db}", None, f"{kind}:{db}")
+    def _conditions(self, frames: Frames) -> dict[str, Callable[[LabeledPart], LabeledPart]]:
+        fewer = {
+            f"leads {name}": partial(fewer_leads, leads=own)
+            for name, own in LEADS.items()
+            if own is not None
+        }
+        return fewer | {
+            f"noise {kind} {db}": partial(noisy_test, kind=kind, snr_db=db, device=self.device)
             for kind in kinds_at(frames.spec.rate)
             for db in NOISE_DB
-        ]
-        return [*fewer, *noisy]
+        }
+
+    def _under(self, condition: str, p: Predictions) -> dict[str, Any]:
+        """The scores under a condition."""
+        auc = [metrics.macro(metrics.auc_per_class(own, p.targets)) for own in p.probabilities]
+        plan = plan_of(p, self.recipe.resamples, self.device)
+        around = clipped_interval(draws_of(p, plan))
+        facts = {"condition": condition, "rows": len(p), "auc": auc}
+        return facts | {"auc_mean": float(np.mean(auc)), "ci95": around}
 
     def _analyze(self, item: Analysis) -> dict[str, Any]:
         checkpoint, frames = self.checkpoint(item.encoder), self.data.frames(item.dataset)

@@ -1,9 +1,10 @@
-"""Encoders of many leads evaluated: rows of all leads, scores per recording, conditions."""
+"""Encoders of many leads evaluated: rows of all leads, scores per recording, further tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
 from evaluation_parts import compare
+from research.noise import fewer_leads, noisy_test
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 WITHOUT_MAPS = [name for name in PROTOCOLS if name != "attentive"]  # which the tiny encoder has not
@@ -132,40 +134,37 @@ def test_one_lead_and_many_lead_encoders_are_compared_per_recording(
     assert alone.evaluation.auc == pytest.approx(found[1].evaluation.auc, abs=1e-6)
 
 
+def one_lead_alone(part: LabeledPart) -> LabeledPart:
+    return fewer_leads(part, ["II"])
+
+
 @pytest.mark.parametrize("protocol", WITHOUT_MAPS)
-def test_conditions_are_what_test_leads_and_noise_would_give(
+def test_further_tests_are_of_the_same_classifiers(
     group: list[Checkpoint], frames: Frames, protocol: str
 ) -> None:
-    conditions = [("all", None, None), ("one lead", ("II",), None), ("noise", None, "muscle:0")]
-    how = {"protocol": protocol}
-    (one,) = scored([group], frames, conditions=conditions, **how)
-    every, few, noisy = one.evaluation.conditions
-    assert [c["condition"] for c in (every, few, noisy)] == ["all", "one lead", "noise"]
-    assert every["auc"] == one.evaluation.auc and every["ci95"] == one.evaluation.ci95
-    (alone,) = scored([group], frames, noise="muscle:0", **how)
-    assert noisy["auc"] == alone.evaluation.auc and alone.evaluation.noise == "muscle:0"
-    assert noisy["auc"] != every["auc"]
-    assert few["leads"] == ["II"] and few["rows"] == len(one.predictions)
-    (alone,) = scored([group], frames, test_leads=("II",), **how)
-    assert alone.evaluation.leads == ["II"]
-    if protocol == "knn":  # nothing is chosen on validation, which has fewer leads, too
-        assert few["auc"] == alone.evaluation.auc
+    noisy = partial(noisy_test, kind="muscle", snr_db=0.0)
+    further = [lambda part: part, one_lead_alone, noisy]
+    (one,) = scored([group], frames, protocol=protocol, further=further)
+    same, few, loud = one.further
+    assert np.array_equal(same.probabilities, one.predictions.probabilities)
+    assert len(few) == len(loud) == len(same)
+    assert (few.probabilities != same.probabilities).any()
+    assert (loud.probabilities != same.probabilities).any()
+    assert np.array_equal(loud.thresholds, same.thresholds)
 
 
-def test_conditions_of_one_lead_encoders_leave_out_rows(
+def test_further_tests_of_one_lead_encoders_leave_out_rows(
     one_lead: list[Checkpoint], frames: Frames
 ) -> None:
-    conditions = [("II", ("II",), None), ("II with noise", ("II",), "electrode-motion:6")]
-    (one,) = scored([one_lead], frames, protocol="knn", conditions=conditions)
-    (alone,) = scored([one_lead], frames, protocol="knn", test_leads=("II",))
-    few, noisy = one.evaluation.conditions
-    assert few["auc"] == alone.evaluation.auc != noisy["auc"]
-    assert few["rows"] == noisy["rows"] == len(alone.predictions)
+    (one,) = scored([one_lead], frames, protocol="knn", per="row", further=[one_lead_alone])
+    p, (few,) = one.predictions, one.further
+    kept = p.lead == p.leads.index("II")
+    assert np.array_equal(few.probabilities, p.probabilities[:, kept])
 
 
 def test_leads_that_no_test_frame_has_are_refused(group: list[Checkpoint], frames: Frames) -> None:
     with pytest.raises(SettingError, match="no test frame of synthetic has one of the leads V6"):
-        scored([group], frames, test_leads=("V6",))
+        scored([group], frames, further=[lambda part: fewer_leads(part, ["V6"])])
 
 
 def test_longer_frames_than_those_of_training_are_seen_by_the_same_weights(
@@ -187,7 +186,7 @@ def test_seconds_make_longer_frames_of_those_there_are(
 ) -> None:
     how = {"protocol": "finetune", "crops": True, "lead_subsets": 0.5, "gaussian": 0.1}
     how |= {"head_dropout": 0.3, "stop_by": "auc", "precision": "bfloat16"}
-    (one,) = scored([group], frames, seconds=4, conditions=[("II", ("II",), None)], **how)
+    (one,) = scored([group], frames, seconds=4, further=[one_lead_alone], **how)
     assert one.classifiers[0].encoder["samples"] == 800
     assert one.evaluation.settings["head_dropout"] == 0.3
     best = one.evaluation.settings["best_epoch"]
@@ -201,12 +200,13 @@ def test_the_attentive_head_sees_the_feature_maps_of_many_leads(small_store: Sto
     """Of the large encoder, so on short frames."""
     some = make_frames(small_store, spec=FrameSpec(2.5, 80), leads=("I", "II", "V2"))
     group = many_lead_checkpoints(some, encoder="multilead")
-    conditions = [("II", ("II",), None)]
-    (one,) = scored([group], some, protocol="attentive", conditions=conditions, stop_by="auc")
-    found = one.evaluation
+    how = {"protocol": "attentive", "stop_by": "auc"}
+    (one,) = scored([group], some, further=[one_lead_alone], **how)
+    found, (few,) = one.evaluation, one.further
     assert found.per == "recording"
     assert len(one.predictions) == len(np.unique(some.recording[some.split == 2]))
-    assert found.conditions[0]["auc"] != found.auc and found.settings["stop_by"] == "auc"
+    assert (few.probabilities != one.predictions.probabilities).any()
+    assert found.settings["stop_by"] == "auc"
 
 
 def test_encoders_without_a_feature_map_are_refused_by_attentive(

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from clocs.evaluation.noise import add_noise, kinds_at
 from clocs.frames.frames import Frames
 from clocs.models.classifier import quality_and_flat
+from research.noise import add_noise, kinds_at
 
 RATE = 500.0
 

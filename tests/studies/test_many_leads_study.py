@@ -111,6 +111,19 @@ def test_copies_of_one_encoder_draw_different_labeled_patients(
     assert found.result["seeds"] == [0, 1, 2] and found.result["encoder_seeds"] == [0]
 
 
+def test_conditions_are_scored_without_training_anew(tmp_path: Path, quick: Recipe) -> None:
+    name = next(i.name for i in items() if isinstance(i, Scoring) and i.conditions)
+    more = replace(quick, patients=24, resamples=20)
+    run(tmp_path, stages="c", only=[name], recipe=more, device="cpu")
+    with closing(open_ledger(tmp_path)) as ledger:
+        found = ledger.run(name)
+    assert found is not None and found.result is not None
+    rows = found.result["conditions"]
+    kinds = {row["condition"].split()[0] for row in rows}
+    assert kinds == {"leads", "noise"}
+    assert all(row["ci95"][0] <= row["auc_mean"] <= row["ci95"][1] for row in rows)
+
+
 def test_a_single_lead_has_its_place_among_twelve() -> None:
     data = StudyData(None, patients=4)
     frames = data.frames("physionet2017")

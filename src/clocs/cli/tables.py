@@ -332,12 +332,10 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         for label, value in result.auc_per_class.items()
     }
     groups = {name: _group(one) for name, one in (result.by_sex | result.by_age).items()}
-    conditions = {one["condition"]: f"AUC {one['auc_mean']:.3f}" for one in result.conditions}
     folds = {
         f"fold {one['fold']}": f"AUC {one['auc_mean']:.3f}, {one['patients']:,} patients"
         for one in result.folds or ()
     }
-    noise = "" if result.noise is None else f", with noise ({result.noise})"
     frames = f"{result.test_frames:,} {'frames × leads' if per_row else 'frames'}"
     facts: dict[str, Any] = {
         f"AUC per {_scored(result)}": plus_minus(result.auc_mean, result.auc_std),
@@ -353,8 +351,8 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         "seeds": {seed: f"{auc:.3f}" for seed, auc in zip(result.seeds, result.auc, strict=True)},
         "leads": _leads(result),
         f"labeled {counted}": result.labeled,
-        "test": f"{frames} of {result.test_patients:,} patients{noise}",
-        **{f"  {name}": words for name, words in (conditions | folds).items()},
+        "test": f"{frames} of {result.test_patients:,} patients",
+        **{f"  {name}": words for name, words in folds.items()},
         "left out, without a label": result.unlabeled_recordings or None,
         "left out, copies of training recordings": result.left_out_copies or None,
     }

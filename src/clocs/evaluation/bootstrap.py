@@ -72,6 +72,13 @@ def interval(draws: NDArray[np.float64]) -> list[float]:
     return [float(q) for q in np.nanquantile(draws, [0.025, 0.975])]
 
 
+def clipped_interval(draws: NDArray[np.float64]) -> list[float] | None:
+    """The central 95 % of draws of an AUC; None where no draw has one."""
+    if np.isnan(draws).all():
+        return None
+    return [min(max(end, 0.0), 1.0) for end in interval(draws)]  # the weights of seeds know no ends
+
+
 def _class_areas(
     scores: Tensor, has: NDArray[np.bool_], patient: NDArray[np.integer], plan: Resampling
 ) -> Tensor:

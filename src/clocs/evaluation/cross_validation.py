@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import draws_of, macro_auc_draws, plan_of
-from clocs.evaluation.groups import GroupResult
+from clocs.evaluation.groups import GroupResult, overall_scores, scores_by_sex_and_age
 from clocs.evaluation.result import Predictions
-from clocs.evaluation.scores import overall_scores, scores_by_sex_and_age
 from clocs.frames.frames import Frames
 from clocs.frames.splits import keys_of
 from clocs.training.checkpoint import Checkpoint, seen_patients

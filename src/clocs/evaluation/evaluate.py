@@ -25,7 +25,6 @@ from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.labeled import By, Per
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, distinct
-from clocs.evaluation.scores import AnyCondition
 from clocs.frames.frames import Frames
 from clocs.frames.splits import Split, split_of
 from clocs.pretraining.plan import Plan
@@ -52,9 +51,6 @@ def evaluate(
     labels: int | None = None,
     per: Per | None = None,
     seconds: float | None = None,
-    test_leads: Sequence[str] | None = None,
-    noise: str | None = None,
-    conditions: Sequence[AnyCondition] = (),
     class_weights: bool = False,
     leads: Sequence[str] | None = None,
     settings: Settings | None = None,
@@ -86,10 +82,6 @@ def evaluate(
             trained, are averaged. Rows by default, and recordings for encoders of many leads.
         seconds: Seconds of a frame, where not those that the encoder learned on; for encoders that
             pool over time, and for the search.
-        test_leads: Those that validation and test see; the classifier learns from all.
-        noise: Added to the test part: its kind and signal to noise in dB, such as 'muscle:6'; see
-            `clocs.evaluation.noise.KINDS`.
-        conditions: Further tests without training anew: (name, leads or None, noise or None) each.
         class_weights: Whether rare classes count as much as common ones.
         leads: Leads by name; those that the encoder was trained on by default. A store that lacks
             some is evaluated on the others, and one that lacks all on its own leads, with a

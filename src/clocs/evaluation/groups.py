@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +15,15 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import Sampled, check_resamples, draws_of, macro_auc_draws, plan_of
+from clocs.evaluation.bootstrap import (
+    Resampling,
+    Sampled,
+    check_resamples,
+    clipped_interval,
+    draws_of,
+    macro_auc_draws,
+    plan_of,
+)
 from clocs.evaluation.classifier_loss import FinetunedClassifier
 from clocs.evaluation.labeled import (
     By,
@@ -28,17 +38,7 @@ from clocs.evaluation.labeled import (
 )
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, Predictions, numbered
-from clocs.evaluation.scores import (
-    AnyCondition,
-    Condition,
-    as_condition,
-    leads_of,
-    overall_scores,
-    score_under,
-    scores_by_sex_and_age,
-    through_leads,
-)
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, SEXES, Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
@@ -46,6 +46,8 @@ from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from clocs.training.embed import StoreVectors, expect_mv
 from clocs.training.loop import SAVE_EVERY, Epoch
+
+AGES = (18, 40, 60, 80)  # years at which the next age group begins
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class GroupResult:
     draws_logits: NDArray[np.float64] | None = None
     # (members, rows, classes) of the test part, before they became probabilities
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    further: list[Predictions] = field(default_factory=list)  # of each further test
 
     @property
     def sampled(self) -> Sampled:
@@ -80,9 +83,7 @@ def score_groups(
     labels: int | None = None,
     per: Per | None = None,
     seconds: float | None = None,
-    test_leads: Sequence[str] | None = None,
-    noise: str | None = None,
-    conditions: Sequence[AnyCondition] = (),
+    further: Sequence[Callable[[LabeledPart], LabeledPart]] = (),
     class_weights: bool = False,
     settings: Settings | None = None,
     resamples: int = 2000,
@@ -104,8 +105,8 @@ def score_groups(
 
     A group is the seeds of one method on one pre-training set; each seed also selects its labeled
     rows. Frames are cut as the encoders expect them; encoders of many leads that pool over time
-    also take longer or shorter ones. `conditions` are tested on without training anew; each is
-    (name, leads or None, noise or None). `curve` records the validation AUC after every epoch;
+    also take longer or shorter ones. `further` tests the same classifiers on what each function
+    makes of the test part. `curve` records the validation AUC after every epoch;
     without `check_leaks`, the caller has made sure that no encoder has seen a test patient; `state`
     is a folder for what fine-tuning needs to resume, saved every so many seconds; with `stream` it
     brings signals to the device batch by batch, by default where they are too large for it;
@@ -135,8 +136,6 @@ def score_groups(
         per = "recording" if any(group[0].encoder.leads for group in groups) else "row"
     elif per not in get_args(Per):
         raise SettingError(f"`per` is {' or '.join(get_args(Per))}, not {per!r:.50}")
-    seen = Condition("", None if test_leads is None else tuple(test_leads), noise)
-    further = [as_condition(one) for one in conditions]
     settings = settings or Settings(batch_size=frames.batch_size)
     found: dict[int, GroupResult] = {}
     for together in _same_encoder(groups):
@@ -150,15 +149,9 @@ def score_groups(
         }
         used = np.logical_or.reduce(list(chosen.values()))
         labeled = [torch.from_numpy(np.flatnonzero(chosen[seed][used])) for seed in seeds]
-        if seen.leads is not None:
-            validation = through_leads(validation, seen.leads)
         given = ProtocolInput(
             checkpoints=checkpoints,
-            parts=[
-                train.where(used),
-                validation,
-                *(condition.applied(test, device) for condition in (seen, *further)),
-            ],
+            parts=[train.where(used), validation, test, *(change(test) for change in further)],
             labeled=[own.to(device) for own in labeled],
             settings=settings,
             weighted=class_weights,
@@ -175,8 +168,6 @@ def score_groups(
         facts = {
             "protocol": protocol,
             "settings": (settings.to_dict() if row.trains else {}) | options,
-            "seen": seen,
-            "conditions": further,
         }
         first = 0
         for number in together:
@@ -222,19 +213,13 @@ def _result(
 ) -> GroupResult:
     frames, checkpoints, device = given.frames, given.checkpoints[members], given.device
     copies = copies_of_seen(checkpoints, frames)
-    validation, test = given.parts[1], given.parts[2]
-    kept = ~copies[frames.recording[test.frame]]
-    if not kept.any():
+    validation, tests = given.parts[1], given.parts[2:]
+    kept = [~copies[frames.recording[part.frame]] for part in tests]
+    if not kept[0].any():
         raise LeakError(
             f"every test recording of {frames.dataset} is a copy of one that was trained on"
         )
-    test = test.where(kept)
-    recording = frames.recording[test.frame]
-    at_once = test.per == "recording" or test.rows.leads_at_once > 0
-    auc_validation = [
-        metrics.macro(metrics.auc_per_class(s, validation.targets))
-        for s in output.validation[members]
-    ]
+    tests = [part.where(own) for part, own in zip(tests, kept, strict=True)]
     card = checkpoints[0].card
     common: dict[str, Any] = {
         "method": card.method,
@@ -244,32 +229,30 @@ def _result(
         "fraction": share.fraction,
         "by": share.by,
         "split_seed": frames.split_seed,
+        "per": tests[0].per,
     }
-    predictions = Predictions(
-        **common,
-        content=frames.content,
-        seeds=tuple(given.seeds[members]),
-        labels=tuple(frames.labels),
-        multilabel=frames.multilabel,
-        probabilities=output.test[members][:, kept],
-        targets=test.targets,
-        thresholds=np.stack(
-            [metrics.best_thresholds(s, validation.targets) for s in output.validation[members]]
-        ),
-        **numbered("patient", frames.patient[test.frame], frames.patient_ids),
-        **numbered("recording", recording, frames.recording_ids),
-        leads=(ALL_LEADS,) if at_once else tuple(frames.leads),
-        frame=frames.segment[test.frame] * np.int32(test.per == "row"),
-        lead=test.rows.lead[test.first] * (not at_once),
-        per=test.per,
+    by_validation = output.validation[members]
+    thresholds = [metrics.best_thresholds(s, validation.targets) for s in by_validation]
+    given_facts = common | {
+        "content": frames.content,
+        "seeds": tuple(given.seeds[members]),
+        "labels": tuple(frames.labels),
+        "multilabel": frames.multilabel,
+        "thresholds": np.stack(thresholds),
+    }
+    predictions, *further = (
+        _predictions(part, scores[members][:, own], given_facts)
+        for part, scores, own in zip(tests, (output.test, *output.further), kept, strict=True)
     )
-    logits = output.test_logits[members][:, kept]
+    logits = output.test_logits[members][:, kept[0]]
     plan = plan_of(predictions, resamples, device) if resamples else None
     draws = None if plan is None else draws_of(predictions, plan)
     draws_logits = None
     # in each class, a sigmoid keeps the order; a softmax does not
     if plan is not None and not (frames.multilabel or output.test_logits is output.test):
         draws_logits = macro_auc_draws(logits, predictions.targets, predictions.patient, plan)
+    aucs = [metrics.macro(metrics.auc_per_class(s, validation.targets)) for s in by_validation]
+    recording = frames.recording[tests[0].frame]
     evaluation = Evaluation(
         **common,
         labels_count=share.labels,
@@ -285,26 +268,119 @@ def _result(
         - len(np.unique(frames.recording[frames.has_label])),
         settings=facts["settings"] | {k: v[members] for k, v in output.per_member.items()},
         curve=output.curves[members] or None,
-        auc_validation=auc_validation,
-        auc_validation_mean=float(np.mean(auc_validation)),
-        per=test.per,
-        noise=facts["seen"].noise,
-        conditions=[
-            score_under(
-                condition,
-                part,
-                scores[members],
-                copies,
-                seeds=predictions.seeds,
-                resamples=resamples,
-                device=device,
-            )
-            for condition, part, scores in zip(
-                facts["conditions"], given.parts[3:], output.further, strict=True
-            )
-        ],
-        **overall_scores(predictions, logits, draws) | {"test_frames": len(test.rows)},
+        auc_validation=aucs,
+        auc_validation_mean=float(np.mean(aucs)),
+        **overall_scores(predictions, logits, draws) | {"test_frames": len(tests[0].rows)},
         **scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
     )
     classifiers = output.classifiers[members]
-    return GroupResult(evaluation, predictions, classifiers, draws, draws_logits, logits)
+    return GroupResult(evaluation, predictions, classifiers, draws, draws_logits, logits, further)
+
+
+def _predictions(
+    part: LabeledPart, scores: NDArray[np.float64], facts: dict[str, Any]
+) -> Predictions:
+    """Those for a test part; scores: (members, rows, classes)."""
+    frames = part.frames
+    at_once = part.per == "recording" or part.rows.leads_at_once > 0
+    return Predictions(
+        **facts,
+        probabilities=scores,
+        targets=part.targets,
+        **numbered("patient", frames.patient[part.frame], frames.patient_ids),
+        **numbered("recording", frames.recording[part.frame], frames.recording_ids),
+        leads=(ALL_LEADS,) if at_once else tuple(frames.leads),
+        frame=frames.segment[part.frame] * np.int32(part.per == "row"),
+        lead=part.rows.lead[part.first] * (not at_once),
+    )
+
+
+def leads_of(part: LabeledPart) -> list[str]:
+    """The leads that its rows have."""
+    rows, leads = part.rows, part.frames.leads
+    if not rows.leads_at_once:
+        present = np.isin(np.arange(len(leads)), rows.lead)
+    else:
+        present = (rows.in_view() != ABSENT).any(axis=0)
+    return [lead for lead, there in zip(leads, present, strict=True) if there]
+
+
+def overall_scores(
+    predictions: Predictions,
+    logits: NDArray[np.float64],
+    draws: NDArray[np.float64] | None,
+) -> dict[str, Any]:
+    """The fields of `Evaluation` that are scores; logits: (members, rows, classes)."""
+    p, targets = predictions, predictions.targets
+    per_class = {
+        "auc": [metrics.auc_per_class(s, targets) for s in p.probabilities],
+        "ap": [metrics.average_precision(s, targets) for s in p.probabilities],
+        "f1": [
+            metrics.f1_per_class(s, targets, thresholds)
+            for s, thresholds in zip(p.probabilities, p.thresholds, strict=True)
+        ],
+    }
+    recordings = [metrics.by_recording(s, targets, p.recording) for s in p.probabilities]
+    per_seed = {name: [metrics.macro(v) for v in values] for name, values in per_class.items()} | {
+        "auc_recording": [metrics.macro(metrics.auc_per_class(*one)) for one in recordings],
+        "ap_recording": [metrics.macro(metrics.average_precision(*one)) for one in recordings],
+        "auc_logits": [metrics.macro(metrics.auc_per_class(z, targets)) for z in logits],
+        "accuracy": [
+            metrics.accuracy(s, targets, thresholds, multilabel=p.multilabel)
+            for s, thresholds in zip(p.probabilities, p.thresholds, strict=True)
+        ],
+    }
+    means = {
+        name: dict(zip(p.labels, np.mean(values, axis=0).tolist(), strict=True))
+        for name, values in per_class.items()
+    }
+    return {
+        **per_seed,
+        **{f"{name}_mean": float(np.mean(values)) for name, values in per_seed.items()},
+        **{f"{name}_per_class": values for name, values in means.items()},
+        "auc_std": float(np.std(per_seed["auc"], ddof=1)) if len(p.seeds) > 1 else None,
+        "ci95": None if draws is None else clipped_interval(draws),
+        "undefined_classes": [label for label, v in means["auc"].items() if math.isnan(v)],
+        "thresholds": dict(zip(p.labels, p.thresholds.T.tolist(), strict=True)),
+        "test_patients": len(np.unique(p.patient)),
+        "test_frames": len(p),
+    }
+
+
+def scores_by_sex_and_age(
+    predictions: Predictions,
+    sex: NDArray[np.int8],
+    age: NDArray[np.float32],
+    plan: Resampling | None,
+) -> dict[str, Any]:
+    """Scores of groups of test patients; sex: (rows,) index into `SEXES`, age: (rows,) or nan."""
+    edges = (0, *AGES, math.inf)
+    sexes = {name: sex == number for number, name in enumerate(SEXES) if number}
+    ages = {
+        f"{low}+" if high == math.inf else f"{low}–{high - 1}": (age >= low) & (age < high)
+        for low, high in pairwise(edges)
+    }
+
+    def scored(parts: dict[str, NDArray[np.bool_]]) -> dict[str, dict[str, Any]]:
+        return {
+            name: _group(predictions.where(rows), plan)
+            for name, rows in parts.items()
+            if rows.any()
+        }
+
+    return {"by_sex": scored(sexes), "by_age": scored(ages)}
+
+
+def _group(p: Predictions, plan: Resampling | None) -> dict[str, Any]:
+    auc = np.stack([metrics.auc_per_class(s, p.targets) for s in p.probabilities])
+    missing = np.isnan(auc).all(axis=0)
+    around = None
+    if plan is not None and not missing.all():
+        around = clipped_interval(macro_auc_draws(p.probabilities, p.targets, p.patient, plan))
+    return {
+        "patients": len(np.unique(p.patient)),
+        "frames": len(p),
+        "auc_mean": float(np.mean([metrics.macro(values) for values in auc])),
+        "ci95": around,
+        "undefined_classes": [p.labels[c] for c in np.flatnonzero(missing)],
+    }

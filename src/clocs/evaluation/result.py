@@ -39,8 +39,7 @@ class Evaluation:
     `split` says whether patients are split by the hash of their IDs or by which official folds.
     `folds` has the scores of each fold, where every patient was tested on once; all other scores
     are then of all folds together, and `labeled` is the mean over them. `labeled` counts what
-    `per` names. `noise` is that of the test part; `conditions` are further tests of the same
-    classifiers: name, leads, noise, rows, AUC per seed, its mean and `ci95`.
+    `per` names.
     """
 
     protocol: str
@@ -98,8 +97,6 @@ class Evaluation:
     split: str = "hash"
     folds: list[dict[str, Any]] | None = None
     per: str = "row"
-    noise: str | None = None
-    conditions: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:

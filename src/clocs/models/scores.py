@@ -20,10 +20,10 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import check_resamples, draws_of, plan_of
+from clocs.evaluation.bootstrap import check_resamples, clipped_interval, draws_of, plan_of
+from clocs.evaluation.groups import scores_by_sex_and_age
 from clocs.evaluation.labeled import LabeledPart, RecordingVectors, rows_with_label
 from clocs.evaluation.result import Predictions, numbered, plain
-from clocs.evaluation.scores import clipped_interval, scores_by_sex_and_age
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.splits import split_of

@@ -12,8 +12,8 @@ before sampling would have removed is not there, so frames at 100 Hz have no mai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clocs.errors import SettingError
+from clocs.evaluation.labeled import LabeledPart
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.splits import PARTS, keys_of, row_keys
 from clocs.kernels.keyed_random import bits, fold, stream, uniform
@@ -62,10 +63,10 @@ def add_noise(x: Tensor, kind: str, snr_db: float, keys: Tensor, rate: float) ->
             f"there is no {kind} noise in frames of {rate:g} samples per second: the filter before "
             f"sampling removes it; choose from {', '.join(kinds_at(rate))}"
         )
-    samples = x.shape[-1]
+    samples, exact = x.shape[-1], torch.promote_types(x.dtype, torch.float32)
     each = fold(keys.to(x.device).expand(x.shape[:-1]).reshape(-1), stream(kind))
     noisy = [
-        _noisy(some, KINDS[kind].make(own, samples, rate, _exact(x)), snr_db)
+        _noisy(some, KINDS[kind][0](own, samples, rate, exact), snr_db)
         for some, own in zip(x.reshape(-1, samples).split(_LEADS), each.split(_LEADS), strict=True)
     ]
     return torch.cat(noisy).view(x.shape)
@@ -80,21 +81,10 @@ def _noisy(x: Tensor, noise: Tensor, snr_db: float) -> Tensor:
     return (x + gain * noise).to(x.dtype)
 
 
-def _exact(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
-
-
 def with_noise(
-    frames: Frames,
-    kind: str,
-    snr_db: float,
-    *,
-    split: str | None = "test",
-    others: bool = True,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
+    frames: Frames, kind: str, snr_db: float, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> Frames:
-    """The same frames with noise added to those of one part; all else is as it was.
+    """The same frames with noise added to the test part; the signals of the others are absent.
 
     Values are rounded to the steps of the recording, or to coarser ones where they would not fit.
 
@@ -102,40 +92,57 @@ def with_noise(
         frames: Recordings cut into frames.
         kind: One of `KINDS`.
         snr_db: Signal to noise in dB.
-        split: The part that gets noise: 'train', 'validation' or 'test'; None for all.
-        others: Whether the other parts keep their signals; without, they are absent, and take no
-            memory.
         seed: Another one, another noise.
         device: Where the noise is made.
     """
-    check_noise(kind, snr_db)
-    if split is not None and split not in PARTS:
-        raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)}")
     samples, rate = frames.spec.samples, frames.spec.rate
-    chosen = np.ones(len(frames), bool) if split is None else frames.split == PARTS.index(split)
+    chosen = frames.split == PARTS.index("test")
     row, lead = np.nonzero(chosen[:, None] & (frames.starts != ABSENT))
     keys = noise_keys(frames, np.arange(len(frames)), seed=seed)
     starts, scale = frames.starts.copy(), frames.scale.copy()
-    size = len(frames.signals) if others else 0
-    signals = np.empty(size + len(row) * samples, np.int16)
-    signals[:size] = frames.signals[:size]
-    if not others:
-        starts[~chosen], scale[~chosen] = ABSENT, np.nan
+    starts[~chosen], scale[~chosen] = ABSENT, np.nan
+    signals = np.empty(len(row) * samples, np.int16)
     windows = np.lib.stride_tricks.sliding_window_view(frames.signals, samples)
     step = max(1, _AT_ONCE // samples)
     for first in range(0, len(row), step):
         some = slice(first, first + step)
-        at = frames.starts[row[some], lead[some]]
-        x = torch.from_numpy(windows[at]).to(device).float()
+        x = torch.from_numpy(windows[frames.starts[row[some], lead[some]]]).to(device).float()
         own = keys[torch.from_numpy(row[some]), torch.from_numpy(lead[some])]
         noisy = add_noise(x, kind, snr_db, own, rate)
         coarser = (noisy.abs().amax(dim=1) / _STEPS).clamp(min=1)
-        begin = size + first * samples
         made = (noisy / coarser[:, None]).round().to(torch.int16).cpu().numpy()
-        signals[begin : begin + made.size] = made.ravel()
-        starts[row[some], lead[some]] = begin + np.arange(len(made)) * samples
+        signals[first * samples : first * samples + made.size] = made.ravel()
+        starts[row[some], lead[some]] = (first + np.arange(len(made))) * samples
         scale[row[some], lead[some]] *= coarser.cpu().numpy()
     return replace(frames, signals=signals, starts=starts, scale=scale)
+
+
+def noisy_test(
+    part: LabeledPart, kind: str, snr_db: float, device: torch.device | str = "cpu"
+) -> LabeledPart:
+    """A test part with noise."""
+    noisy, rows = with_noise(part.frames, kind, snr_db, device=device), part.rows
+    starts, scale = noisy.starts[rows.frame], noisy.scale[rows.frame]
+    if not rows.leads_at_once:
+        each = np.arange(len(rows)), rows.lead
+        starts, scale = starts[each][:, None], scale[each][:, None]
+    return replace(part, frames=noisy, rows=replace(rows, windows=starts, scale=scale))
+
+
+def fewer_leads(part: LabeledPart, leads: Sequence[str]) -> LabeledPart:
+    """The rows of a part that have one of these leads, without their other leads."""
+    rows, known = part.rows, np.array([lead in leads for lead in part.frames.leads])
+    kept = known[rows.lead]
+    if rows.leads_at_once:
+        windows = np.where(known, rows.windows, ABSENT)
+        scale = np.where(known, rows.scale, np.float32(np.nan))
+        kept, rows = (windows != ABSENT).any(axis=1), replace(rows, windows=windows, scale=scale)
+    if not kept.any():
+        raise SettingError(
+            f"no test frame of {part.frames.dataset} has one of the leads {', '.join(leads)}; the "
+            f"encoder sees {', '.join(part.frames.leads)}"
+        )
+    return replace(part, rows=rows.where(kept))
 
 
 def noise_keys(frames: Frames, rows: NDArray[np.integer], *, seed: int = 0) -> Tensor:
@@ -148,22 +155,7 @@ def noise_keys(frames: Frames, rows: NDArray[np.integer], *, seed: int = 0) -> T
 
 def kinds_at(rate: float) -> tuple[str, ...]:
     """The kinds that frames of this rate can have."""
-    return tuple(name for name, kind in KINDS.items() if kind.lowest_hz <= _PASSED * rate)
-
-
-def parse_noise(text: str) -> tuple[str, float]:
-    """Kind and dB from 'muscle:6'."""
-    kind, _, db = text.rpartition(":")
-    try:
-        found = kind, float(db)
-    except ValueError:
-        found = text, math.nan
-    if math.isnan(found[1]):
-        raise SettingError(
-            f"noise is written as its kind and signal to noise in dB, such as muscle:6, not {text}"
-        )
-    check_noise(*found)
-    return found
+    return tuple(name for name, (_, lowest) in KINDS.items() if lowest <= _PASSED * rate)
 
 
 def check_noise(kind: str, snr_db: float) -> None:
@@ -266,18 +258,12 @@ def _even(x: Tensor) -> Tensor:
     return (x - x.mean(dim=-1, keepdim=True)) / spread.clamp(min=torch.finfo(x.dtype).tiny)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A row of the table."""
-
-    make: Make  # (leads,) keys -> (leads, samples), of any power
-    lowest_hz: float  # below which it has next to nothing
-
-
-KINDS: Final = {
-    "baseline-wander": Kind(_baseline_wander, 0.0),
-    "muscle": Kind(_muscle, MUSCLE_HZ[0]),
-    "electrode-motion": Kind(_electrode_motion, MOTION_HZ[0]),
-    "mains": Kind(_mains(50.0), 50.0),
-    "mains-60": Kind(_mains(60.0), 60.0),
+# what makes a kind, (leads,) keys -> (leads, samples) of any power; below which Hz it has next to
+# nothing
+KINDS: Final[dict[str, tuple[Make, float]]] = {
+    "baseline-wander": (_baseline_wander, 0.0),
+    "muscle": (_muscle, MUSCLE_HZ[0]),
+    "electrode-motion": (_electrode_motion, MOTION_HZ[0]),
+    "mains": (_mains(50.0), 50.0),
+    "mains-60": (_mains(60.0), 60.0),
 }

@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from clocs.errors import SettingError
-from clocs.evaluation.noise import (
+from clocs.frames.frames import Frames
+from research.noise import (
     KINDS,
     add_noise,
     kinds_at,
     noise_keys,
-    parse_noise,
     with_noise,
 )
-from clocs.frames.frames import ABSENT, Frames
 
 RATE = 250.0
 KEYS = torch.arange(40).view(10, 4) * 7919
@@ -113,44 +112,32 @@ def test_the_noise_of_frames_depends_on_names_not_places(small_frames: Frames) -
     assert keys.unique().numel() == keys.numel()
 
 
-def test_only_test_frames_get_noise(small_frames: Frames) -> None:
-    noisy = with_noise(small_frames, "muscle", 6.0)
-    assert (noisy.starts == ABSENT).sum() == (small_frames.starts == ABSENT).sum()
-    for split in range(3):
-        rows = np.flatnonzero(small_frames.split == split)
-        clean, changed = small_frames.windows(rows, 1), noisy.windows(rows, 1)
-        if split < 2:
-            assert np.array_equal(clean, changed)
-        else:
-            ratio = clean.var(axis=1) / (changed - clean).var(axis=1)
-            assert np.allclose(10 * np.log10(ratio), 6.0, atol=0.2)  # rounded to steps
-
-
-def test_the_other_parts_can_be_left_out(small_frames: Frames) -> None:
-    both, alone = (with_noise(small_frames, "muscle", 6.0, others=some) for some in (True, False))
-    rows = np.flatnonzero(small_frames.split == 2)
-    assert np.array_equal(both.windows(rows, 1), alone.windows(rows, 1))
-    assert not alone.present[small_frames.split < 2].any()
-    assert len(alone.signals) == len(both.signals) - len(small_frames.signals)
+def test_test_frames_get_noise_and_the_others_are_absent(small_frames: Frames) -> None:
+    noisy, test = with_noise(small_frames, "muscle", 6.0), small_frames.split == 2
+    rows = np.flatnonzero(test)
+    clean, changed = small_frames.windows(rows, 1), noisy.windows(rows, 1)
+    ratio = clean.var(axis=1) / (changed - clean).var(axis=1)
+    assert np.allclose(10 * np.log10(ratio), 6.0, atol=0.2)  # rounded to steps
+    assert not noisy.present[~test].any()
 
 
 def test_loud_noise_is_not_clipped(small_frames: Frames) -> None:
-    noisy = with_noise(small_frames, "baseline-wander", -60.0, split=None)
-    rows = np.arange(len(small_frames))
+    noisy = with_noise(small_frames, "baseline-wander", -60.0)
+    rows = np.flatnonzero(small_frames.split == 2)
     ratio = small_frames.windows(rows).var(axis=1) / noisy.windows(rows).var(axis=1)
     assert np.allclose(10 * np.log10(ratio), -60.0, atol=0.1)
 
 
 def test_noise_without_end_of_decibels_changes_nothing(small_frames: Frames) -> None:
-    quiet, rows = with_noise(small_frames, "mains", float("inf")), np.arange(len(small_frames))
+    quiet, rows = with_noise(small_frames, "mains", float("inf")), small_frames.split == 2
+    rows = np.flatnonzero(rows)
     assert np.array_equal(quiet.windows(rows), small_frames.windows(rows))
 
 
-def test_noise_is_written_as_kind_and_decibels() -> None:
-    assert parse_noise("baseline-wander:-3") == ("baseline-wander", -3.0)
-    for wrong in ("muscle", "muscle:", "muscle:loud", "muscle:nan", "hum:6"):
-        with pytest.raises(SettingError):
-            parse_noise(wrong)
+@pytest.mark.parametrize("wrong", [("hum", 6.0), ("muscle", float("nan"))])
+def test_noise_that_does_not_exist_is_refused(wrong: tuple[str, float]) -> None:
+    with pytest.raises(SettingError):
+        add_noise(SIGNAL, *wrong, KEYS, RATE)
 
 
 @pytest.mark.gpu
