@@ -95,7 +95,6 @@ def make_frames(
         digests=np.arange(patients, dtype=np.uint64),
         age=np.full(patients, np.nan, np.float32),
         sex=np.zeros(patients, np.int8),
-        day=np.full(patients, np.nan),
         signals=signals,
         starts=starts,
         scale=np.full((frames, leads), 1e-3, np.float32),

@@ -19,7 +19,7 @@ from clocs.evaluation.bootstrap import Resampling, clipped_interval, macro_auc_d
 from clocs.evaluation.logistic import LogisticRegression, fit_logistic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
 
@@ -117,7 +117,7 @@ def embed_frames(
     leads = checkpoint.encoder.leads
     if leads:
         checkpoint, frames = checkpoint.for_frame(frames.spec), frames.for_leads(leads)
-    rows = instances(frames, of="lead", views=single(), split=part, leads_at_once=bool(leads))
+    rows = instances(frames, of="lead", views=Views(), split=part, leads_at_once=bool(leads))
     if not len(rows):
         raise SettingError(f"{frames.dataset} has no frames of the split {split!r}; give another")
     z = embed_instances([checkpoint], frames, rows, device)[0].float().cpu().numpy()

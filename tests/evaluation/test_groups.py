@@ -18,7 +18,7 @@ from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.store.store import Store
@@ -202,7 +202,7 @@ def test_frozen_encoder_is_bit_identical_after_linear_evaluation(
     trained: list[Checkpoint], small_frames: Frames
 ) -> None:
     before = [fingerprint(c) for c in trained]
-    rows = instances(small_frames, of="lead", views=single())
+    rows = instances(small_frames, of="lead", views=Views())
     embedded = embed_instances(trained, small_frames, rows)
     evaluate_frames(trained, small_frames, settings=QUICK, resamples=10)
     evaluate_frames(trained, small_frames, protocol="linear-converged", resamples=10)

@@ -13,7 +13,7 @@ import clocs
 from clocs import Store
 from clocs.evaluation.labeled import rows_with_label
 from clocs.frames.make import make_frames
-from clocs.frames.views import instances, segments
+from clocs.frames.views import Views, instances
 from clocs.recording import Episode, FrameSpec, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.training import Settings
@@ -55,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_recordings_without_a_label_are_learned_from(store: Store) -> None:
     frames = make_frames(store)
     assert 0 < frames.has_label.mean() < 1
-    every = instances(frames, of="lead", views=segments(2))
+    every = instances(frames, of="lead", views=Views(segments=2))
     assert (~frames.has_label[every.frame]).any()
 
 

@@ -10,7 +10,7 @@ import torch
 
 from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.views import instances, segments, single
+from clocs.frames.views import Views, instances
 from clocs.training.signals import Signals, standardize
 
 
@@ -35,14 +35,14 @@ def test_a_view_of_many_leads_needs_one_lead_only(two_leads: Frames) -> None:
     starts = two_leads.starts.copy()
     starts[0, 0] = starts[1] = ABSENT
     frames = replace(two_leads, starts=starts)
-    made = instances(frames, of="lead", views=single(), leads_at_once=True)
+    made = instances(frames, of="lead", views=Views(), leads_at_once=True)
     assert made.leads_at_once == 2 and made.windows.shape == (len(frames) - 1, 2)
     assert made.frame[0] == 0 and made.windows[0, 0] == ABSENT
     assert np.array_equal(made.in_view(), made.windows)
 
 
 def test_segments_of_many_leads_are_next_to_one_another(two_leads: Frames) -> None:
-    made = instances(two_leads, of="lead", views=segments(2), leads_at_once=True)
+    made = instances(two_leads, of="lead", views=Views(segments=2), leads_at_once=True)
     assert np.array_equal(made.in_view(1), two_leads.starts[made.frame + 1])
     assert np.array_equal(made.scale_in_view(1), two_leads.scale[made.frame + 1])
 

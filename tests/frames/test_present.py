@@ -14,7 +14,7 @@ from clocs.datasets.base import flat_stretches
 from clocs.frames.frames import ABSENT, Frames, join
 from clocs.frames.make import make_frames, plan_frames
 from clocs.frames.signals import bridged, touched
-from clocs.frames.views import instances, leads, segments, single
+from clocs.frames.views import Views, instances
 from clocs.recording import FrameSpec, Gap, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.store.store import Store
@@ -118,15 +118,15 @@ def test_instances_of_leads_leave_out_absent_ones_and_those_of_frames_need_all(
     mixed: Store,
 ) -> None:
     frames = make_frames(mixed, spec=AS_STORED)
-    one = instances(frames, of="lead", views=single())
+    one = instances(frames, of="lead", views=Views())
     assert len(one) == int(frames.present.sum())
     assert (one.windows >= 0).all() and np.isfinite(one.scale).all()
-    pairs = instances(frames, of="lead", views=segments(2))
+    pairs = instances(frames, of="lead", views=Views(segments=2))
     assert (pairs.windows >= 0).all()
-    together = instances(frames, of="frame", views=leads())
+    together = instances(frames, of="frame", views=Views(all_leads=True))
     assert (together.windows >= 0).all()
     assert len(together) == int(frames.present.all(axis=1).sum())
-    both = instances(frames, of="frame", views=segments(2) * leads())
+    both = instances(frames, of="frame", views=Views(segments=2, all_leads=True))
     assert (both.windows >= 0).all() and len(both) < len(pairs)
 
 

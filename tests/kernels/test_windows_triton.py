@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clocs.experiments.grid import CHAINS
-from clocs.frames.views import Views, perturbed, segments, transformed
+from clocs.frames.views import Views, perturbed, transformed
 from clocs.kernels import keyed_random
 from clocs.pretraining import batches
 from clocs.pretraining.batches import BatchMaker, DeviceInstances
@@ -123,19 +123,19 @@ def test_all_transforms_of_mt_ssl_equal_those_of_torch(device: torch.device) -> 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_windows_without_perturbation_are_exact(device: torch.device, stream: bool) -> None:
-    assert_same(device, segments(2), exact=True, batch=5, stream=stream)
-    assert_same(device, segments(3) * perturbed("flip_y"), exact=True, stream=stream)
+    assert_same(device, Views(segments=2), exact=True, batch=5, stream=stream)
+    assert_same(device, Views(segments=3, copies=("flip_y",) * 2), exact=True, stream=stream)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_random_crops_are_the_same_in_kernels(device: torch.device, stream: bool) -> None:
-    crops = replace(segments(2), random_crops=True)
+    crops = replace(Views(segments=2), random_crops=True)
     assert_same(device, crops, exact=True, stream=stream)
     assert_same(device, crops * perturbed("gaussian>flip_y"), stream=stream)
 
 
 def test_views_left_in_millivolts_are_made_alike(device: torch.device) -> None:
-    assert_same(device, segments(2), exact=True, in_mv=True)
+    assert_same(device, Views(segments=2), exact=True, in_mv=True)
     assert_same(device, perturbed("gaussian>flip_y"), in_mv=True)
     assert_same(device, transformed("scaling", "permutation"), exact=True, in_mv=True)
 

@@ -17,7 +17,7 @@ import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import CheckpointError, ClocsWarning, FileError, SettingError, StoreError
 from clocs.frames.make import make_frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.patients.embed import embed_levels
 from clocs.patients.embeddings import Embeddings, UnitMeans, as_units, expect_replaceable, joined
 from clocs.patients.encode import Windows, encoded
@@ -32,7 +32,7 @@ def test_the_stream_gives_the_bits_of_frames_in_memory(
     checkpoint: Checkpoint, small_store: Store, small_frames: Frames
 ) -> None:
     for split, part in ((None, None), ("test", 2)):
-        rows = instances(small_frames, of="lead", views=single(), split=part)
+        rows = instances(small_frames, of="lead", views=Views(), split=part)
         expected = embed_instances([checkpoint], small_frames, rows)[0].numpy()
         made = embed_levels(checkpoint, small_store, levels=["frame"], split=split)["frame"]
         np.testing.assert_array_equal(made.vectors, expected)

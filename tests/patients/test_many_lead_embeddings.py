@@ -15,7 +15,7 @@ from clocs.errors import ClocsWarning, SettingError
 from clocs.explorer.embed_stores import embed_stores
 from clocs.explorer.uploads import embed_upload
 from clocs.frames.make import make_frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.patients.distances import frame_distances
 from clocs.patients.embed import embed_recordings
 from clocs.recording import UNNAMED_LEAD, FrameSpec
@@ -42,7 +42,7 @@ def test_a_store_gives_one_vector_per_frame_as_training_would(
 ) -> None:
     made = clocs.embed(many, small_store, level="frame", split="test")
     frames = make_frames(small_store, spec=FRAME, leads=LEADS)
-    rows = instances(frames, of="lead", views=single(), split=2, leads_at_once=True)
+    rows = instances(frames, of="lead", views=Views(), split=2, leads_at_once=True)
     expected = embed_instances([many], frames, rows)[0].numpy()
     assert np.allclose(made.vectors, expected, atol=1e-5)
     assert set(made.rows["lead"]) == {"all"} and made.leads == LEADS and made.frame == 2.5
@@ -62,7 +62,7 @@ def test_a_files_leads_are_found_by_name_in_any_order_and_missing_ones_are_absen
     assert np.array_equal(one, other)
     assert not np.allclose(one, embed_recordings(many, [whole], level="frame").vectors)
     frames = make_frames(small_store, spec=FRAME, leads=("II", "V2")).for_leads(LEADS)
-    rows = instances(frames, of="lead", views=single(), leads_at_once=True)
+    rows = instances(frames, of="lead", views=Views(), leads_at_once=True)
     expected = embed_instances([many], frames, rows)[0].numpy()[frames.recording == 0]
     assert np.allclose(one, expected, atol=1e-4)
 

@@ -17,7 +17,7 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.frames.frames import Frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.kernels import keyed_random
 from clocs.pretraining.losses import patient_nce, same_patient_pairs
 from clocs.pretraining.plan import Plan
@@ -141,7 +141,7 @@ def test_signals_in_another_unit_are_refused_where_mv_are_needed(
     plan = Plan("random-bn", (0,), embedding_dim=8, settings=QUICK, normalization="none")
     made = pretrain_frames(small_frames, plan, tmp_path / "a")
     unknown = replace(small_frames, unit="adu")
-    rows = instances(unknown, of="lead", views=single(), split=2)
+    rows = instances(unknown, of="lead", views=Views(), split=2)
     with pytest.raises(CheckpointError, match="takes signals in mV, but those of synthetic"):
         embed_instances(made, unknown, rows)
     with pytest.raises(CheckpointError, match="takes signals in mV"):

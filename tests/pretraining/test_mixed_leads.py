@@ -13,7 +13,7 @@ import clocs
 from clocs import Store
 from clocs.errors import ClocsWarning
 from clocs.frames.make import make_frames
-from clocs.frames.views import instances, leads, segments
+from clocs.frames.views import Views, instances
 from clocs.recording import FrameSpec, Gap, Recording
 from clocs.store.prepare import prepare_dataset
 from clocs.training import Settings
@@ -91,8 +91,8 @@ def test_counts_of_info_are_those_of_the_instances(mixed: Store) -> None:
 
     frames, facts = make_frames(mixed), store_facts(mixed)
     assert facts["frames"] == int(frames.present.sum())
-    pairs = instances(frames, of="lead", views=segments(2))
-    together = instances(frames, of="frame", views=segments(2) * leads())
+    pairs = instances(frames, of="lead", views=Views(segments=2))
+    together = instances(frames, of="frame", views=Views(segments=2, all_leads=True))
     assert facts["instances"]["cmsc"]["total"] == len(pairs)
     assert facts["instances"]["cmsmlc"]["total"] == len(together)
     assert facts["recordings_with_gaps"] == int((mixed.table["gaps"].list.len() > 0).sum())

@@ -74,7 +74,7 @@ def test_joined_frames_are_the_frames_of_their_parts(
         names = [both.patient_ids[p] for p in both.patient[rows]]
         assert names == [f"{part.dataset}:{part.patient_ids[p]}" for p in part.patient[own]]
         assert np.array_equal(both.split[rows], part.split[own])
-        assert np.array_equal(both.day[both.recording[rows]], part.day[part.recording[own]],
+        assert np.array_equal(both.age[both.recording[rows]], part.age[part.recording[own]],
                               equal_nan=True)  # fmt: skip
     twice = join([parts[0], parts[0]])
     assert twice.patient_ids == tuple(parts[0].keyed(parts[0].patient_ids))
@@ -91,7 +91,7 @@ def test_joined_signals_beyond_the_given_memory_are_mapped_from_a_nameless_file(
     assert not list(tmp_path.iterdir())
     for field in fields(Frames):
         ours, theirs = getattr(mapped, field.name), getattr(held, field.name)
-        assert np.array_equal(ours, theirs, equal_nan=field.name in ("age", "day")), field.name
+        assert np.array_equal(ours, theirs, equal_nan=field.name == "age"), field.name
 
 
 def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(

@@ -56,7 +56,6 @@ def frames() -> Frames:
         digests=np.arange(patients, dtype=np.uint64),
         age=np.full(patients, np.nan, np.float32),
         sex=np.zeros(patients, np.int8),
-        day=np.full(patients, np.nan),
         signals=np.cumsum(steps, dtype=np.int64).astype(np.int16),
         starts=starts + np.arange(leads) * segments * samples,
         scale=np.full((len(recording), leads), 1e-3, np.float32),

@@ -17,7 +17,7 @@ from clocs import Checkpoint, Frames, Recording, Store
 from clocs.encoders.make import ENCODERS, is_multilead
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.models.explain import module_input
 from clocs.patients.embed import embed_recordings
 from clocs.pretraining.plan import Plan
@@ -104,7 +104,7 @@ def test_other_normalizations_of_the_input_are_those_of_evaluation(
 ) -> None:
     plain = encoder_of("cnn")
     checkpoint = replace(plain, card=replace(plain.card, normalization=normalization))
-    rows = instances(frames, of="lead", views=single())
+    rows = instances(frames, of="lead", views=Views())
     expected = embed_instances([checkpoint], frames, rows)[0][:50]
     starts, scales = (
         torch.from_numpy(a)[:50].flatten() for a in (rows.in_view(), rows.scale_in_view())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clocs.frames.frames import Frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.training import Settings
@@ -65,7 +65,7 @@ def test_embeddings_of_streamed_signals_are_the_same(
     small_frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (checkpoint,) = pretrain_frames(small_frames, Plan("random"), tmp_path / "random")
-    rows = instances(small_frames, of="lead", views=single())
+    rows = instances(small_frames, of="lead", views=Views())
     whole = embed_instances([checkpoint], small_frames, rows)
     real = Signals.of
     monkeypatch.setattr(Signals, "of", lambda *a, **k: real(*a, **(k | {"stream": True})))

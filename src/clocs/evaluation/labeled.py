@@ -21,7 +21,7 @@ from clocs.errors import SettingError, TrainingError
 from clocs.evaluation.classifier_loss import FinetunedClassifier, class_weights
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, keys_of, labeled_subset, row_keys
-from clocs.frames.views import Instances, instances, single
+from clocs.frames.views import Instances, Views, instances
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import StoreVectors, embed_instances, embedded_pieces, expect_finite
@@ -138,7 +138,7 @@ class Averaging:
 
 def rows_with_label(frames: Frames, split: int, *, leads_at_once: bool = False) -> Instances:
     """Instances of a part that have a label: of one lead, or of all leads at once."""
-    every = instances(frames, of="lead", views=single(), split=split, leads_at_once=leads_at_once)
+    every = instances(frames, of="lead", views=Views(), split=split, leads_at_once=leads_at_once)
     labeled = every.where(frames.has_label[every.frame])
     if not len(labeled):
         raise SettingError(

@@ -232,7 +232,6 @@ def simulated_frames(name: str, seed: int, patients: int = PATIENTS) -> Frames:
         digests=keys_of(hashlib.sha256(s.tobytes()).hexdigest() for s in signals),
         age=np.array([np.nan if r.age is None else r.age for r in recordings], np.float32),
         sex=np.array([SEXES.index(r.sex or "unknown") for r in recordings], np.int8),
-        day=np.full(n, np.nan),
         signals=signals.ravel(),
         starts=starts.astype(np.int64),
         scale=np.full((n * count, leads), 1 / GAIN, np.float32),

@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, StoreError
 from clocs.frames.signals import allocate_signals, memory_for_signals
 from clocs.frames.splits import Folds, parts_of
 from clocs.recording import (
-    LIMB_LEADS,
-    LIMB_SOURCES,
-    STANDARD_LEADS,
     UNNAMED_LEAD,
     FrameSpec,
     unnamed_lead,
@@ -66,7 +63,6 @@ class Frames:
         digests: (recordings,) content key of each recording.
         age: (recordings,) in years; nan where unknown.
         sex: (recordings,) index into `SEXES`.
-        day: (recordings,) recording date in days since 1970; nan where unknown.
         signals: (samples,) all windows, one after another.
         starts: (frames, leads) where each window of `spec.samples` begins in `signals`; `ABSENT`
             where the recording does not have the lead, or a gap touches the frame.
@@ -98,7 +94,6 @@ class Frames:
     digests: NDArray[np.uint64]
     age: NDArray[np.float32]
     sex: NDArray[np.int8]
-    day: NDArray[np.float64]
     signals: NDArray[np.int16]
     starts: NDArray[np.int64]
     scale: NDArray[np.float32]
@@ -187,36 +182,6 @@ class Frames:
         starts[:, places], scale[:, places] = own.starts, own.scale
         return replace(own, leads=tuple(leads), starts=starts, scale=scale)
 
-    def with_limb_leads(self) -> Frames:
-        """The same frames with all limb leads where they have I and II, from which they follow.
-
-        Those that they have stay. A derived lead has half the step of I and II, in which it is
-        exact where both have the same step and it fits into 16 bits.
-        """
-        if not set(LIMB_SOURCES) <= set(self.leads):
-            return self
-        every = {*self.leads, *LIMB_LEADS}
-        standard = [lead for lead in STANDARD_LEADS if lead in every]
-        wide = self.for_leads((*standard, *(lead for lead in self.leads if lead not in standard)))
-        sources = [wide.leads.index(lead) for lead in LIMB_SOURCES]
-        able = wide.present[:, sources].all(axis=1)
-        made, end = [wide.signals], len(wide.signals)
-        for lead, parts in LIMB_LEADS.items():
-            column = wide.leads.index(lead)
-            missing = np.flatnonzero(able & ~wide.present[:, column])
-            for rows in np.split(missing, range(_TOGETHER, len(missing), _TOGETHER)):
-                steps = wide.scale[rows][:, sources].astype(np.float64)
-                values = np.zeros((len(rows), self.spec.samples))
-                for part, source, step in zip(parts, sources, steps.T, strict=True):
-                    at = wide.starts[rows, source][:, None] + np.arange(self.spec.samples)
-                    values += wide.signals[at] * (part * step[:, None])
-                step = np.maximum(steps.min(axis=1) / 2, np.abs(values).max(axis=1) / 32767)
-                made.append(np.rint(values / step[:, None]).astype(np.int16).ravel())
-                wide.starts[rows, column] = end + np.arange(len(rows)) * self.spec.samples
-                wide.scale[rows, column] = step
-                end += len(made[-1])
-        return replace(wide, signals=np.concatenate(made)).packed()
-
     def with_step(self, step: float) -> Frames:
         """The same frames in steps of so many mV, or coarser ones where 16 bits need it."""
         if not step > 0:
@@ -264,9 +229,7 @@ class Frames:
     @staticmethod
     def facts(path: Path) -> dict[str, Any]:
         """Everything in a saved file but its arrays, which are not read."""
-        facts = _plain(FILE.read_facts(path))
-        facts.pop("derive", None)  # of how it is stored, not of the frames
-        return facts
+        return _plain(FILE.read_facts(path))
 
     @classmethod
     def load(cls, path: Path) -> Frames:
@@ -275,13 +238,14 @@ class Frames:
         signals = _decode(
             arrays.pop("signals.bytes"), arrays.pop("signals.sizes"), facts.pop("samples")
         )
-        derive = facts.pop("derive", False)  # some of version 0.1 left out limb leads
-        frames = cls(signals=signals, **_plain(facts), **arrays)
-        return frames.with_limb_leads() if derive else frames
+        arrays.pop("day", None)  # earlier versions kept dates, which nothing needs
+        return cls(signals=signals, **_plain(facts), **arrays)
 
 
 def _plain(facts: dict[str, Any]) -> dict[str, Any]:
     """Facts as they were before they became JSON."""
+    if "derive" in facts:
+        raise StoreError(f"this Frames file leaves out limb leads, as none does now; {FILE.remedy}")
     tuples = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
     folds = {name: Folds(**one) for name, one in facts.get("folds", {}).items()}
     return tuples | {"spec": FrameSpec.from_dict(facts["spec"]), "folds": folds}
@@ -343,7 +307,7 @@ def join(
     same_labels = all((p.labels, p.multilabel) == (first.labels, first.multilabel) for p in parts)
     memory = memory_for_signals() // 2 if memory is None else memory
     signals = allocate_signals(sum(len(p.signals) for p in parts), beside=beside, memory=memory)
-    names = ("digests", "age", "sex", "day", "scale", "segment", "split")
+    names = ("digests", "age", "sex", "scale", "segment", "split")
     arrays: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in names
     }

@@ -253,7 +253,6 @@ def make_frames(
         digests=plan.table["digest"].to_numpy().astype(np.uint64),
         age=plan.table["age"].cast(pl.Float32).fill_null(np.nan).to_numpy(),
         sex=np.array([SEXES.index(sex or "unknown") for sex in plan.table["sex"]], np.int8),
-        day=_days(plan.table["taken"]),
         signals=signals,
         starts=starts[kept],
         scale=scale[kept],
@@ -300,14 +299,6 @@ def leads_of_those(store: Store, leads: Sequence[str]) -> list[str]:
     if store.leads == (UNNAMED_LEAD,) and unnamed_lead(store.manifest.dataset) in leads:
         return [UNNAMED_LEAD]
     return [lead for lead in leads if lead in with_derived(store.leads)]
-
-
-def _days(taken: pl.Series) -> NDArray[np.float64]:
-    """ISO 8601 -> days since 1970, nan where there is none."""
-    moments = taken.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False)
-    dates = taken.str.to_date("%Y-%m-%d", strict=False).cast(pl.Datetime("us"))
-    microseconds = moments.fill_null(dates).dt.epoch("us").cast(pl.Float64)
-    return (microseconds / 86_400e6).fill_null(np.nan).to_numpy()
 
 
 def frame_labels(

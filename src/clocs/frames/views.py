@@ -27,8 +27,8 @@ MAX_LEADS = 2  # of a view through a random subset: more or all of them taught l
 class Views:
     """The views of an instance: windows (segments × leads), each as one or more copies.
 
-    `segments(2) * leads()` has a view for every segment in every lead; `perturbed("gaussian")` has
-    two views of one window, perturbed independently.
+    `Views(segments=2, all_leads=True)` has a view for every segment in every lead;
+    `perturbed("gaussian")` has two views of one window, perturbed independently.
     """
 
     segments: int = 1  # consecutive windows
@@ -40,17 +40,6 @@ class Views:
     random_crops: bool = False
     # of encoders of many leads: a view keeps 1 to so many leads, drawn anew; 0: all of them
     most_leads: int = 0
-
-    def __mul__(self, other: Views) -> Views:
-        copies = self.copies if self.copies != ("",) else other.copies
-        return Views(
-            self.segments * other.segments,
-            self.all_leads or other.all_leads,
-            copies,
-            self.normalized_first or other.normalized_first,
-            self.random_crops or other.random_crops,
-            max(self.most_leads, other.most_leads),
-        )
 
     def for_multilead(self) -> Views:
         """The same for an encoder that sees many leads at once.
@@ -67,21 +56,6 @@ class Views:
         """Plain values for JSON; what most methods do not have is left out."""
         given = asdict(self)
         return {k: v for k, v in given.items() if v or k not in ("random_crops", "most_leads")}
-
-
-def segments(count: int) -> Views:
-    """Consecutive, non-overlapping segments of one recording."""
-    return Views(segments=count)
-
-
-def leads() -> Views:
-    """All leads at the same time."""
-    return Views(all_leads=True)
-
-
-def single() -> Views:
-    """One frame of one lead."""
-    return Views()
 
 
 def perturbed(chain: str, copies: int = 2) -> Views:
@@ -119,9 +93,8 @@ class Instances:
 
     def where(self, kept: NDArray[np.bool_]) -> Instances:
         """Only those instances."""
-        own = (self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
-        room = None if self.room is None else self.room[kept]
-        return Instances(*own, self.leads_at_once, room)
+        each = {name: getattr(self, name) for name in ("windows", "scale", "frame", "lead", "room")}
+        return replace(self, **{k: None if v is None else v[kept] for k, v in each.items()})
 
     def in_view(self, view: int = 0) -> NDArray[np.int64]:
         """(instances,) starts of a view; of many leads at once (instances, leads)."""
@@ -157,7 +130,9 @@ def instances(
     if of == "frame" and not views.all_leads and not leads_at_once:
         raise SettingError("an instance of a whole frame needs views of all leads")
     if views.random_crops:
-        first, last = _runs(frames, split)
+        first, last = ends(runs(frames, of_one_label=False))
+        chosen = slice(None) if split is None else frames.split[first] == split
+        first, last = first[chosen], last[chosen]
         run = np.repeat(first[:, None], views.segments, axis=1)
     else:
         first = last = _first_frames(frames, views.segments, split)
@@ -189,15 +164,6 @@ def instances(
     else:
         kept = present.all(axis=1)
     return made if kept.all() else made.where(kept)
-
-
-def _runs(frames: Frames, split: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and last row of each run of a part."""
-    first, last = ends(runs(frames, of_one_label=False))
-    if split is not None:
-        chosen = frames.split[first] == split
-        first, last = first[chosen], last[chosen]
-    return first, last
 
 
 def _first_frames(frames: Frames, count: int, split: int | None) -> NDArray[np.int64]:

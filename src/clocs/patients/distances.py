@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.evaluation.metrics import auc
 from clocs.frames.frames import Frames
-from clocs.frames.views import instances, single
+from clocs.frames.views import Views, instances
 from clocs.kernels import keyed_random
 from clocs.training.checkpoint import Checkpoint, as_checkpoint, seen_by
 from clocs.training.embed import embed_instances
@@ -144,7 +144,7 @@ def frame_distances(
     """Distances between the frames of a split, lead by lead, or in all leads at once."""
     leads = checkpoint.encoder.leads
     frames = frames.for_leads(leads) if leads else frames
-    rows = instances(frames, of="lead", views=single(), split=split, leads_at_once=bool(leads))
+    rows = instances(frames, of="lead", views=Views(), split=split, leads_at_once=bool(leads))
     z = embed_instances([checkpoint], frames, rows, device)[0].cpu().numpy()
     return distances_between(z, frames.patient[rows.frame], rows.lead)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.frames.views import leads
+from clocs.frames.views import Views
 from clocs.pretraining import Method, Objective, option
 
 if TYPE_CHECKING:
@@ -34,4 +34,4 @@ class VICReg(Objective):
         return invariance + self.variance * variance + self.covariance * between
 
 
-vicreg = Method("vicreg", of="frame", views=leads(), objective=VICReg)
+vicreg = Method("vicreg", of="frame", views=Views(all_leads=True), objective=VICReg)

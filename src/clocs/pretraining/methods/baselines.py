@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
-from clocs.frames.views import Instances, Views, perturbed, single, transformed
+from clocs.frames.views import Instances, Views, perturbed, transformed
 from clocs.pretraining import (
     Method,
     Objective,
@@ -229,6 +229,6 @@ class Labels(Objective):
 
 byol = Method("byol", of="lead", views=perturbed("gaussian"), objective=BYOL)
 mtssl = Method("mtssl", of="lead", views=transformed(), objective=MultiTask, perturbable=False)
-supervised = Method("supervised", of="lead", views=single(), objective=Labels, perturbable=False)
-random = Method("random", of="lead", views=single(), perturbable=False)
-random_bn = Method("random-bn", of="lead", views=single(), perturbable=False, fits_batch_norm=True)
+supervised = Method("supervised", of="lead", views=Views(), objective=Labels, perturbable=False)
+random = Method("random", of="lead", views=Views(), perturbable=False)
+random_bn = Method("random-bn", of="lead", views=Views(), perturbable=False, fits_batch_norm=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from clocs.errors import SettingError
-from clocs.frames.views import Views, leads, perturbed, segments
+from clocs.frames.views import Views, perturbed
 from clocs.pretraining import Method, Projecting, option
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class NTXent(Projecting):
         return nt_xent(self.projected(z, weights), self.temperature)
 
 
-cmsc = Method("cmsc", of="lead", views=segments(2), objective=SegmentsNCE)
-cmlc = Method("cmlc", of="frame", views=leads(), objective=LeadsNCE)
-cmsmlc = Method("cmsmlc", of="frame", views=segments(2) * leads(), objective=SegmentsLeadsNCE)
+cmsc = Method("cmsc", of="lead", views=Views(segments=2), objective=SegmentsNCE)
+cmlc = Method("cmlc", of="frame", views=Views(all_leads=True), objective=LeadsNCE)
+cmsmlc = Method(
+    "cmsmlc", of="frame", views=Views(segments=2, all_leads=True), objective=SegmentsLeadsNCE
+)
 simclr = Method("simclr", of="lead", views=perturbed("gaussian"), objective=NTXent)
