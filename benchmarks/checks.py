@@ -29,7 +29,7 @@ from clocs.pretraining.pretrain import untrained
 SAMPLES = ("clocs.store.store.digest",)
 ARRAYS = ("clocs.sealed._checksum",)
 PARQUET = ("clocs.patients.embeddings.is_sealed",)
-INDEX = tuple(f"clocs.patients.index_files.{name}" for name in ("_compare", "_compare_vectors"))
+INDEX = ("clocs.patients.index_files._compare",)
 
 
 def seconds(action: Callable[[], object], checks: Sequence[str]) -> tuple[float, float]:

@@ -95,7 +95,7 @@ def test_a_frozen_encoder_embeds_every_recording_once(
         return embedded_pieces(checkpoints, frames, rows, device, cache)
 
     monkeypatch.setattr(recording_vectors, "embedded_pieces", counted)
-    made = clocs.finetune(encoders, small_store, fraction=0.5, members="best", resamples=0)
+    made = clocs.finetune(encoders, small_store, members="best", resamples=0)
     assert sorted(seen) == np.unique(small_frames.recording[small_frames.has_label]).tolist()
     again = clocs.evaluate_classifier(made, small_store, resamples=0)
     assert again == made.card.scores

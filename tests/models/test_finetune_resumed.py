@@ -120,10 +120,14 @@ def test_interrupted_after_its_training_it_does_not_train_again(
 
 
 def test_a_refused_fine_tuning_leaves_nothing_behind(
-    checkpoint: Checkpoint, small_store: Store, tmp_path: Path
+    checkpoint: Checkpoint, small_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SettingError, match="`labels` is 100000"):
-        clocs.finetune(checkpoint, small_store, out=tmp_path / "a.safetensors", labels=100_000)
+    def refuse(*_: object, **__: object) -> None:
+        raise SettingError("too few labels")
+
+    monkeypatch.setattr("clocs.models.finetune.score_groups", refuse)
+    with pytest.raises(SettingError, match="too few labels"):
+        clocs.finetune(checkpoint, small_store, out=tmp_path / "a.safetensors")
     assert not list(tmp_path.iterdir())
 
 

@@ -94,12 +94,12 @@ def test_index_similar_retrieval_and_distances_take_many_leads(
     patient = small_store.table["patient"][0]
     assert clocs.similar(tmp_path / "index", patient=patient, k=3).height == 3
     found = clocs.retrieval([many], small_store)[0]
-    assert found.halves is not None and found.halves.frame == 2.5
+    assert found.halves is not None and found.halves["frame"] == 2.5
     report = clocs.patient_distances(many, small_store)
-    assert report.frame == 2.5
+    assert report.about["frame"] == 2.5
     frames = make_frames(small_store, spec=FRAME, leads=LEADS)
     assert frame_distances(many, frames).separability == pytest.approx(
-        report.distances.separability, abs=1e-3
+        report.separability, abs=1e-3
     )
 
 

@@ -71,7 +71,7 @@ def results(encoder: Checkpoint, store: Store, out: Path) -> list[Any]:
         scored.json(),
         {name: tensor.numpy().tobytes() for name, tensor in made.head.items()},
         made.card.scores,
-        apart.distances.intra.tobytes(),
+        apart.intra.tobytes(),
         [one.json() for one in clocs.retrieval([encoder], store)],
     ]
 

@@ -187,13 +187,18 @@ def models(call: Call) -> Answer:
 
 def pretrain(call: Call) -> Answer:
     """Print how each seed ended."""
+    from torch import Tensor
+
     from clocs.models.describe import card_facts
 
     given, folder = call.given, Path(call.given["out"])
     title = f"Pre-training {given.get('method', 'cmsc')}"
     with training(title, given.get("epochs")) as watch:
         made = call(**watch)
-    cards = [card_facts(one.card, one.weights, one.recordings) for one in made]
+    cards = [
+        card_facts(one.card, sum(map(Tensor.numel, one.weights.values())), len(one.recordings))
+        for one in made
+    ]
     if silent():
         return Answer(cards)
     trained = sorted({file.parent for file in folder.rglob("seed-*.safetensors")})[0]

@@ -7,6 +7,7 @@ without polars, unless everything is to be verified.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -44,9 +45,16 @@ def describe(
 
     place = named_path(path)
     if all((place / level / MANIFEST).is_file() for level in ("patient", "recording")):
-        from clocs.patients.index_files import index_facts
+        from clocs.patients.index_files import INDEXED, index_facts
 
-        return "index", index_facts(place, verify=verify)
+        facts = index_facts(place)
+        if verify:
+            from clocs.patients.index import PatientIndex
+
+            for level in INDEXED:
+                PatientIndex.load(place / level)
+            facts["verified"] = True
+        return "index", facts
     if place.suffix == ".safetensors" or any(place.glob("seed-*.safetensors")):
         return _model(place, verify=verify)
     if not verify and (place / COUNTS).is_file() and (kept := _counted_before(place)):
@@ -61,11 +69,11 @@ def describe(
 
 def _model(path: Path, *, verify: bool) -> tuple[str, Any]:
     """The card of a classifier, or those of encoders."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     from clocs.errors import ClocsError
     from clocs.files import seed_files
-    from clocs.training.card import is_classifier, read_card, read_classifier_card
+    from clocs.training.card import is_classifier, read_classifier_card
 
     if is_classifier(path):
         if verify:
@@ -73,35 +81,30 @@ def _model(path: Path, *, verify: bool) -> tuple[str, Any]:
 
             load_classifier(path)
         return "classifier", read_classifier_card(path).to_dict()
-    cards = []
-    if not verify:
-        with suppress(ClocsError, SafetensorError, OSError):
-            for file in seed_files(path) if path.is_dir() else [path]:
-                with safe_open(file, framework="numpy") as opened:
-                    shapes = {k: opened.get_slice(k).get_shape() for k in opened.keys()}  # noqa: SIM118
-                    cards.append(_card(read_card(file.with_suffix(".json")), shapes))
-            return "encoder", cards if path.is_dir() else cards[0]
-    from clocs.training.checkpoint import load_checkpoints  # which says what is wrong
+    cards: list[dict[str, Any]] = []
+    with suppress(ClocsError, SafetensorError, OSError, KeyError):
+        cards = [_card_of(file) for file in seed_files(path)]
+    if verify or not cards:
+        from clocs.training.checkpoint import load_checkpoints  # which says what is wrong
 
-    cards = [card_facts(one.card, one.weights, one.recordings) for one in load_checkpoints(path)]
+        load_checkpoints(path)
     return "encoder", cards if path.is_dir() else cards[0]
 
 
-def _card(card: Card, shapes: dict[str, list[int]]) -> dict[str, Any]:
-    weights = 0
-    for name, shape in shapes.items():
-        if name.startswith("weights."):
-            count = 1
-            for length in shape:
-                count *= length
-            weights += count
-    return asdict(card) | {"weights": weights, "hashed_recordings": shapes["recordings"][0]}
+def _card_of(file: Path) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    from clocs.training.card import read_card
+
+    with safe_open(file, framework="numpy") as opened:
+        shapes = {k: opened.get_slice(k).get_shape() for k in opened.keys()}  # noqa: SIM118
+    weights = sum(math.prod(v) for k, v in shapes.items() if k.startswith("weights."))
+    return card_facts(read_card(file.with_suffix(".json")), weights, shapes["recordings"][0])
 
 
-def card_facts(card: Card, weights: Any, recordings: Any) -> dict[str, Any]:
-    """A checkpoint's card and sizes, ready for JSON."""
-    count = sum(tensor.numel() for tensor in weights.values())
-    return asdict(card) | {"weights": count, "hashed_recordings": len(recordings)}
+def card_facts(card: Card, weights: int, recordings: int) -> dict[str, Any]:
+    """A checkpoint's card and the numbers in it, ready for JSON."""
+    return asdict(card) | {"weights": weights, "hashed_recordings": recordings}
 
 
 def store_facts(

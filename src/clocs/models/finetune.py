@@ -20,7 +20,7 @@ from clocs.evaluation.bootstrap import check_resamples
 from clocs.evaluation.classifier_loss import FinetunedClassifier
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.labeled import By, RecordingVectors
+from clocs.evaluation.labeled import RecordingVectors
 from clocs.evaluation.protocols import PROTOCOL_OF_HEAD, find_protocol
 from clocs.evaluation.result import plain
 from clocs.files import LOCK, locked, private_folder, write_atomic
@@ -73,9 +73,6 @@ def finetune(
     seeds: int | None = None,
     members: Members = "best",
     class_weights: bool = False,
-    fraction: float = 1.0,
-    by: By = "recording",
-    labels: int | None = None,
     leads: Sequence[str] | None = None,
     settings: Settings | None = None,
     split: Literal["hash", "folds"] | None = None,
@@ -108,9 +105,6 @@ def finetune(
         members: What to keep of several seeds: the 'best' by its AUC on validation patients, or all
             of them as an 'ensemble', whose logits are averaged.
         class_weights: Whether rare classes count as much as common ones.
-        fraction: The labeled fraction of the training part.
-        by: Whether `fraction` and `labels` count recordings or patients.
-        labels: The number of labeled recordings, or of patients, instead of `fraction`.
         leads: Leads by name; those that the encoder was trained on by default.
         epochs, patience, batch_size, lr, keep: How long and how fast to train, and which weights to
             keep; described by `clocs.training.Settings`, with their defaults.
@@ -146,7 +140,7 @@ def finetune(
         raise SettingError("weights that change cannot be shared; leave out `shared`")
     row, by_name = find_protocol(PROTOCOL_OF_HEAD[head]), settings_in(options)
     options = chosen_options(row, options)
-    encoders = _encoders(checkpoint, seeds, alike=not row.trains and fraction == 1 and not labels)
+    encoders = _encoders(checkpoint, seeds, alike=not row.trains)
     if any(one.card.in_mv for one in encoders):
         raise SettingError(
             "this encoder takes signals in mV, which prediction does not give it; use one that was "
@@ -165,9 +159,6 @@ def finetune(
         "members": members,
         "seeds": [one.card.seed for one in encoders],
         "class_weights": class_weights,
-        "fraction": fraction,
-        "by": by,
-        "labels": labels,
         "settings": (training.to_dict() if row.trains else {}) | options,
         "encoders": [one.fingerprint for one in encoders],
         "data": frames.content,
@@ -187,9 +178,7 @@ def finetune(
             [encoders],
             frames,
             protocol=row.name,
-            fraction=fraction,
-            by=by,
-            labels=labels,
+            by="recording",
             per="recording",
             class_weights=class_weights,
             settings=training,

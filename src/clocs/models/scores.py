@@ -150,11 +150,6 @@ class ScoredPart:
         """(recordings, classes)."""
         return self.part.targets
 
-    def where(self, kept: NDArray[np.bool_]) -> ScoredPart:
-        """Only those recordings."""
-        rows = self.part.where(kept)
-        return ScoredPart(rows, self.vectors[:, kept], self.logits[kept], self.quality[kept])
-
 
 def labeled_part(classifier: Classifier, frames: Frames, split: int) -> LabeledPart:
     """The labeled recordings of a part, cut into the rows that the encoders see."""
@@ -233,7 +228,7 @@ def _abstention(classifier: Classifier, scored: ScoredPart) -> dict[str, Any] | 
         "too_far": int(far.sum()),
     }
     if kept.any():
-        p = predictions_of(classifier.card, scored.where(kept))
+        p = predictions_of(classifier.card, scored).where(kept)
         counts |= _macro(p, _per_class(p))
     made: dict[str, Any] = plain(counts)
     return made

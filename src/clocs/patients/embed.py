@@ -137,29 +137,23 @@ def embed_levels(
     store: Store,
     *,
     levels: Sequence[Level],
-    spec: FrameSpec | None = None,
-    leads: Sequence[str] | None = None,
-    split: str | None = None,
-    only: NDArray[np.bool_] | None = None,
-    split_seed: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
     readings: bool = False,
+    **chosen: Any,
 ) -> dict[Level, Embeddings]:
     """Embeddings of a store's recordings, or of one part of them, at several levels in one pass.
 
     A few thousand frames are in memory at a time. The vectors are bit for bit those that
     `clocs.training.embed` makes of frames in memory.
 
-    The arguments are as for `embed`, but `spec` is the frame (`own_frame` where None) and
-    `only` (recordings of the store,) says which recordings may be used. With `readings`, rows say
-    how each recording was read, which takes about as much memory as all else that they say.
+    The arguments are as for `embed`; `chosen` are those of `store_windows`. With `readings`, rows
+    say how each recording was read, which takes about as much memory as all else that they say.
     """
     for level in levels:
         check_level(level)
-    own = store_windows(
-        checkpoint, store, spec=spec, leads=leads, split=split, only=only, split_seed=split_seed
-    )
+    own = store_windows(checkpoint, store, **chosen)
+    whole = chosen.get("split") is None and chosen.get("only") is None
     return collect(
         _vectors(own, device, progress),
         levels,
@@ -167,7 +161,7 @@ def embed_levels(
         own.spec.checkpoint.encoder.embedding_dim,
         own.readings() if readings else None,
         encoder=own.spec.checkpoint.fingerprint,
-        problems=() if split is not None or only is not None else _left_out(own),
+        problems=_left_out(own) if whole else (),
         frame=own.plan.spec.seconds,
         leads=own.spec.leads,
     )
@@ -239,7 +233,11 @@ def store_windows(
     only: NDArray[np.bool_] | None = None,
     split_seed: int = 0,
 ) -> StoreWindows:
-    """What is to be encoded of a store; the arguments are as for `embed_levels`."""
+    """What is to be encoded of a store.
+
+    The arguments are as for `embed`, but `spec` is the frame (`own_frame` where None) and
+    `only` (recordings of the store,) says which recordings may be used.
+    """
     wanted = store_leads(checkpoint, store, leads)
     takes = InputSpec.from_checkpoint(checkpoint, spec or own_frame(checkpoint, store), wanted)
     found = _leads_there(checkpoint, store, wanted)

@@ -9,6 +9,7 @@ rows that pass it. Rows that an earlier version has replaced stay in place and a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +18,35 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
+import xxhash
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, SettingError
-from clocs.files import writing
+from clocs._version import __version__
+from clocs.errors import CheckpointError, SettingError, StoreError
+from clocs.files import private_folder, replacing, write_atomic, writing
 from clocs.patients.cohort import Where
 from clocs.patients.embeddings import Embeddings, as_units, expect_distinct
-from clocs.patients.index_files import IndexContents, Kind, load_faiss, load_index, save_index
-from clocs.patients.rows import ROW_SCHEMA
+from clocs.patients.index_files import (
+    FORMAT,
+    REBUILD,
+    VECTORS,
+    Kind,
+    checked_vectors,
+    kind_of,
+    load_faiss,
+    read_engine,
+    read_manifest,
+    write_engine,
+)
+from clocs.patients.rows import ROW_SCHEMA, Level, write_rows
+from clocs.sealed import own_hash
+from clocs.store.manifest import MANIFEST
 
 KindOrAuto = Literal["auto", "exact", "hnsw", "ivf"]
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 EXACT_UP_TO = 1_000_000
 HNSW_UP_TO = 4_000_000  # its graph and vectors must be in memory: 0.65 kB each at 128 dimensions
 _LINKS, _BUILD_EFFORT, _EFFORT = 16, 64, 128  # of HNSW
@@ -55,8 +72,30 @@ class Hits:
 
 
 @dataclass(eq=False, repr=False)
-class PatientIndex(IndexContents):
-    """Unit vectors with their rows, searchable; build one, or load it from its folder."""
+class PatientIndex:
+    """Unit vectors with their rows, searchable; build one, or load it from its folder.
+
+    Rows, level, encoder, frame and leads are as in `Embeddings`.
+
+    Attributes:
+        vectors: (n, dim) unit vectors, perhaps memory-mapped.
+        live: (n,) False where a row was replaced by a later one, as earlier versions did.
+        engine: The FAISS index; None for the kind 'exact'.
+    """
+
+    vectors: Vectors
+    rows: pl.DataFrame
+    live: NDArray[np.bool_]
+    level: Level
+    encoder: str
+    frame: float | None
+    leads: tuple[str, ...] | None
+    kind: Kind
+    engine: Any = None
+
+    @property
+    def dim(self) -> int:
+        return int(self.vectors.shape[1])
 
     def __len__(self) -> int:
         """How many rows a search can return."""
@@ -190,14 +229,75 @@ class PatientIndex(IndexContents):
         )
 
     def save(self, folder: Path | str) -> None:
-        """Write the folder; its manifest last."""
+        """Write into a folder that holds no index; the manifest last."""
         with writing(folder):
-            save_index(self, Path(folder))
+            self._save(Path(folder))
+
+    def _save(self, folder: Path) -> None:
+        if (folder / MANIFEST).is_file():
+            raise SettingError(f"{folder} already holds an index; give another folder")
+        private_folder(folder)
+        content = xxhash.xxh3_128()
+        with replacing(folder / VECTORS) as temporary, temporary.open("wb") as file:
+            for start in range(0, len(self.vectors), _AT_ONCE):
+                plain = np.ascontiguousarray(self.vectors[start : start + _AT_ONCE], "<f4")
+                content.update(plain.data)
+                file.write(plain.data)
+        files = {"rows": "rows-0.parquet"}
+        write_rows(self.rows.with_columns(pl.Series("live", self.live)), folder / files["rows"])
+        if self.engine is not None:
+            files["engine"] = "engine-0.faiss"
+            with replacing(folder / files["engine"]) as temporary:
+                write_engine(self.engine, temporary)
+        counts = self.rows.filter(pl.Series(self.live))["dataset"].value_counts(sort=True)
+        manifest = {
+            "format": FORMAT,
+            "number": 0,
+            "level": self.level,
+            "encoder": self.encoder,
+            "frame": self.frame,
+            "leads": self.leads,
+            "metric": "cosine",
+            "kind": self.kind,
+            "dim": self.dim,
+            "count": len(self.live),
+            "live": int(self.live.sum()),
+            "datasets": dict(counts.iter_rows()),
+            "vectors": [{"bytes": 4 * self.vectors.size, "xxh3": content.hexdigest()}],
+            "files": {
+                role: {
+                    "name": name,
+                    "bytes": (folder / name).stat().st_size,
+                    "xxh3": xxhash.xxh3_128_hexdigest(np.memmap(folder / name, np.uint8, "r")),
+                }
+                for role, name in files.items()
+            },
+            "clocs": __version__,
+        }
+        manifest["sha256"] = own_hash(manifest)
+        write_atomic(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, folder: Path | str) -> PatientIndex:
         """Open a folder, every file compared with its hash; vectors stay on disk, memory-mapped."""
-        return cls(**vars(load_index(Path(folder))))
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        vectors = checked_vectors(folder, manifest)
+        path = folder / manifest["files"]["rows"]["name"]
+        try:
+            table = pl.read_ipc(path) if path.suffix == ".arrow" else pl.read_parquet(path)
+            rows, live = table.drop("live"), table["live"].to_numpy().copy()
+        except (OSError, ValueError, *_UNREADABLE) as error:
+            raise StoreError(f"the rows of {folder} are damaged; {REBUILD}") from error
+        if dict(rows.schema) != ROW_SCHEMA or rows.height != len(vectors):
+            raise StoreError(f"the rows of {folder} do not match its manifest; {REBUILD}")
+        facts = {name: manifest[name] for name in ("level", "encoder", "frame")}
+        leads, kind, engine = manifest["leads"], kind_of(manifest), None
+        if kind != "exact":
+            path = folder / manifest["files"]["engine"]["name"]
+            engine = read_engine(path, vectors.shape)
+        leads = None if leads is None else tuple(leads)
+        return cls(vectors, rows, live, **facts, leads=leads, kind=kind, engine=engine)
 
     def _nearest(
         self, queries: Vectors, k: int, allowed: NDArray[np.bool_] | None

@@ -62,9 +62,6 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 
     A missing dataset is ''; an age that is not a number is null.
     """
-    unknown = set(columns) - set(ROW_SCHEMA)
-    if unknown:
-        raise SettingError(f"rows have no column {', '.join(sorted(unknown))}")
     given: dict[str, Any] = {
         "dataset": [""] * n,
         "views": np.ones(n, np.int32),
@@ -222,32 +219,22 @@ def readings_of_store(
     there = np.zeros(plan.has.shape, np.bool_)
     np.logical_or.at(there, plan.cuts.recording, plan.present & plan.kept[:, None])
     table = plan.table.select("patient", "id", "rate", "unit", "leads", "extra")[chosen]
-    assumed = [
-        f"the lead without a name is taken as {lead}" for lead in stands_for.values() if lead
-    ]
-    known: dict[tuple[Any, ...], tuple[list[str], list[str], list[str]]] = {}
-    columns: list[tuple[list[str], list[str], list[str]]] = []
-    notes: list[list[str]] = []
-    says = table["extra"].str.contains_any([f'"{key}"' for key in NOTES])
-    for seen, own, extra, some in zip(
-        there[chosen], table["leads"].to_list(), table["extra"], says, strict=True
-    ):
-        key = (seen.tobytes(), *own)
-        if key not in known:
-            names = [lead for lead, has in zip(plan.leads, seen, strict=True) if has]
-            seen_as = [stands_for.get(lead, lead) for lead in names]
-            lacking = [lead for lead in wanted if lead not in seen_as]
-            known[key] = seen_as, lacking, [lead for lead in names if lead not in own]
-        columns.append(known[key])
-        said = list(notes_of(json.loads(extra))) if some else []
-        notes.append([*said, *(assumed if own == [UNNAMED_LEAD] else [])])
-    used, missing, derived = ([one[k] for one in columns] for k in range(3))
-    values: list[Any] = [table["rate"], table["unit"], used, missing, derived, notes]
+    assumed = [f"the lead without a name is taken as {lead}" for lead in stands_for.values()]
+    noted = table["extra"].str.contains_any([f'"{key}"' for key in NOTES])
+    columns: dict[str, list[list[str]]] = {name: [] for name in list(READ_SCHEMA)[2:]}
+    own_leads = table["leads"].to_list()
+    for seen, own, extra, some in zip(there[chosen], own_leads, table["extra"], noted, strict=True):
+        names = [lead for lead, has in zip(plan.leads, seen, strict=True) if has]
+        used = [stands_for.get(lead, lead) for lead in names]
+        notes = list(notes_of(json.loads(extra))) if some else []
+        columns["leads_used"].append(used)
+        columns["leads_missing"].append([lead for lead in wanted if lead not in used])
+        columns["leads_derived"].append([lead for lead in names if lead not in own])
+        columns["notes"].append([*notes, *assumed] if own == [UNNAMED_LEAD] else notes)
     dataset = pl.lit(plan.store.manifest.dataset).alias("dataset")
-    return table.select(dataset, "patient", pl.col("id").alias("recording")).with_columns(
-        pl.Series(name, one, kind)
-        for (name, kind), one in zip(READ_SCHEMA.items(), values, strict=True)
-    )
+    return table.select(
+        dataset, "patient", pl.col("id").alias("recording"), "rate", "unit"
+    ).with_columns(pl.Series(name, values, _NAMES) for name, values in columns.items())
 
 
 def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
