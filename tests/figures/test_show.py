@@ -19,7 +19,7 @@ from clocs import Checkpoint, Frames, FrameSpec, Store
 from clocs.cli.main import root_command
 from clocs.errors import SettingError
 from clocs.figures.canvas import save
-from clocs.figures.methods import first_frame, show_perturbations, show_similarity, show_views
+from clocs.figures.draw import first_frame, show_perturbations, show_similarity, show_views
 from clocs.frames.make import make_frames
 from clocs.training import Settings
 from clocs.training.checkpoint import load_checkpoint

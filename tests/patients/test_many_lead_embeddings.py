@@ -137,7 +137,7 @@ def test_a_torch_dataset_can_be_standardized(small_store: Store) -> None:
 def test_the_figure_of_similarities_is_for_encoders_of_one_lead(
     many: Checkpoint, small_store: Store
 ) -> None:
-    from clocs.figures.methods import show_similarity
+    from clocs.figures.draw import show_similarity
 
     frames = make_frames(small_store, spec=FRAME, leads=LEADS)
     with pytest.raises(SettingError, match="sees V2, I, V6, II at once"):

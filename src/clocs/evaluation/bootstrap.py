@@ -93,9 +93,15 @@ def _class_areas(
             (scores[:, torch.from_numpy(own).to(device)], torch.from_numpy(patient[own]).to(device))
             for own in rows
         ]
+        (positives, having), (negatives, lacking) = parts
         step = max(1, _AT_ONCE // len(has))
         found = [
-            _from_rows(*parts[0], *parts[1], some)
+            torch.stack(
+                [
+                    weighted_auc(p, n, some[:, having], some[:, lacking])
+                    for p, n in zip(positives, negatives, strict=True)
+                ]
+            )
             for block in plan.patients
             for some in block.split(step)
         ]
@@ -116,16 +122,6 @@ def _class_areas(
             torch.stack([((above @ m).double() * below).sum(dim=1) for m in forms]) / pairs
         )
     return torch.cat(found, dim=1)
-
-
-def _from_rows(
-    positives: Tensor, with_class: Tensor, negatives: Tensor, without: Tensor, weights: Tensor
-) -> Tensor:
-    """Scores of rows and the patient of each, weights of all patients -> (seeds, draws)."""
-    own, other = weights[:, with_class], weights[:, without]
-    return torch.stack(
-        [weighted_auc(p, n, own, other) for p, n in zip(positives, negatives, strict=True)]
-    )
 
 
 def wins(score: Tensor, positive: Tensor, own: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -13,7 +13,6 @@ from clocs.encoders.make import make_encoder
 from clocs.frames.frames import Frames
 from clocs.pretraining.losses import classification
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.loop import Trained
 
 
 def class_weights(targets: Tensor, multilabel: bool) -> Tensor:
@@ -83,29 +82,10 @@ class FinetunedClassifier:
     input_offset: float  # added to frames scaled to 0 … 1
 
     @classmethod
-    def from_training(
-        cls, checkpoint: Checkpoint, frames: Frames, trained: Trained, member: int
-    ) -> FinetunedClassifier:
-        """The classifier of one member of a training."""
-        weights, buffers = (
-            {name: tensor[member : member + 1].cpu().clone() for name, tensor in tensors.items()}
-            for tensors in (trained.weights, trained.buffers)
-        )
-        return cls._made(checkpoint, frames, weights, buffers)
-
-    @classmethod
-    def on_frozen(
-        cls, checkpoint: Checkpoint, frames: Frames, weight: Tensor, bias: Tensor
-    ) -> FinetunedClassifier:
-        """The encoder as it is; weight: (dim, classes), bias: (classes,)."""
-        layer = {"head.weight": weight, "head.bias": bias}
-        layer = {name: tensor.detach()[None].float().cpu() for name, tensor in layer.items()}
-        return cls._made(checkpoint, frames, checkpoint.weights | layer, checkpoint.buffers)
-
-    @classmethod
-    def _made(
+    def from_weights(
         cls, checkpoint: Checkpoint, frames: Frames, weights: Weights, buffers: Weights
     ) -> FinetunedClassifier:
+        """These weights on the encoder of a checkpoint, for the labels of these frames."""
         card = checkpoint.card
         return cls(
             encoder=dict(card.encoder),

@@ -7,8 +7,8 @@ patients that one of the encoders has learned from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import draws_of, macro_auc_draws, plan_of
+from clocs.evaluation.bootstrap import draws_of, plan_of
 from clocs.evaluation.groups import GroupResult, overall_scores, scores_by_sex_and_age
 from clocs.evaluation.result import Predictions
 from clocs.frames.frames import Frames
@@ -28,18 +28,10 @@ MIN_FOLDS = 3  # one to test on, one to validate on, one to train on
 NumberOfFolds: TypeAlias = int | Literal["official"]
 
 
-@dataclass(frozen=True)
-class Fold:
-    """One division of the patients."""
-
-    name: str
-    frames: Frames
-
-
 def divided(
     groups: Sequence[Sequence[Checkpoint]], frames: Frames, folds: NumberOfFolds
-) -> list[Fold]:
-    """The same frames once for each part of the unseen patients, which is tested on.
+) -> dict[str, Frames]:
+    """By name, the same frames once for each part of the unseen patients, which is tested on.
 
     Raises:
         SettingError: A part would have no labeled patient.
@@ -72,12 +64,12 @@ def divided(
             f"{frames.dataset} has {int(sizes.sum())} labeled patients that no encoder was "
             f"trained on, too few for {len(names)} `folds`: one part has none; give fewer"
         )
-    made = []
+    made = {}
     for place, name in enumerate(names):
         split = np.zeros(len(part), np.int8)
         split[part == (place + 1) % len(names)] = 1
         split[part == place] = 2
-        made.append(Fold(name, replace(frames, split=split[frames.patient], folds={})))
+        made[name] = replace(frames, split=split[frames.patient], folds={})
     return made
 
 
@@ -98,7 +90,7 @@ def _parts(frames: Frames, folds: NumberOfFolds) -> tuple[list[str], NDArray[np.
 
 
 def pooled(
-    folds: Sequence[Fold],
+    folds: Mapping[str, Frames],
     results: Sequence[GroupResult],
     *,
     resamples: int,
@@ -108,14 +100,11 @@ def pooled(
 
     F1 and accuracy use each fold's own thresholds; those that are listed are their means.
     """
-    frames, parts = folds[0].frames, [one.predictions for one in results]
+    frames, parts = next(iter(folds.values())), [one.predictions for one in results]
     predictions = _joined(parts)
     logits = np.concatenate([one.logits for one in results], axis=1)
     plan = plan_of(predictions, resamples, device) if resamples else None
     draws = None if plan is None else draws_of(predictions, plan)
-    draws_logits = None
-    if plan is not None and not frames.multilabel:
-        draws_logits = macro_auc_draws(logits, predictions.targets, predictions.patient, plan)
     place = {name: i for i, name in enumerate(frames.recording_ids)}
     recording = np.array([place[name] for name in predictions.recording_ids])[predictions.recording]
     first = results[0].evaluation
@@ -141,7 +130,7 @@ def pooled(
         split=f"{len(folds)} folds",
         folds=[
             {
-                "fold": fold.name,
+                "fold": name,
                 "patients": one.test_patients,
                 "frames": one.test_frames,
                 "auc": one.auc,
@@ -149,10 +138,10 @@ def pooled(
                 "auc_recording_mean": one.auc_recording_mean,
                 "undefined_classes": one.undefined_classes,
             }
-            for fold, one in zip(folds, evaluations, strict=True)
+            for name, one in zip(folds, evaluations, strict=True)
         ],
     )
-    return GroupResult(evaluation, predictions, [], draws, draws_logits, logits)
+    return GroupResult(evaluation, predictions, [], draws, logits)
 
 
 def _joined(parts: Sequence[Predictions]) -> Predictions:

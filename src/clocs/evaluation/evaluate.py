@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from clocs.errors import ClocsWarning, SettingError
-from clocs.evaluation.bootstrap import (
-    ALPHA,
-    Comparison,
-    check_resamples,
-    correct,
-    enough,
-    paired,
-)
+from clocs.evaluation.bootstrap import ALPHA, check_resamples, correct, enough, paired
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.labeled import By, Per
@@ -322,7 +315,7 @@ def score_against_untrained(
         everyone, scored = scored_on(frames, resamples=draws)
     else:
         parts = divided(groups, frames, folds)
-        each = [scored_on(one.frames, resamples=0, check_leaks=False) for one in parts]
+        each = [scored_on(one, resamples=0, check_leaks=False) for one in parts.values()]
         everyone = each[0][0]
         scored = [
             pooled(parts, [own[number] for _, own in each], resamples=draws, device=device)
@@ -335,26 +328,33 @@ def score_against_untrained(
         for number, group in enumerate(everyone)
         if baselines and group[0].card.method not in UNTRAINED
     ]
+    facts: list[dict[str, Any]] = [{} for _ in scored]
     for number, rival in against:
         beside = scored[rival].evaluation
-        scored[number] = _with_facts(
-            scored[number], random_method=beside.method, random_auc_mean=beside.auc_mean
+        facts[number] = {"random_method": beside.method, "random_auc_mean": beside.auc_mean}
+    if resamples:
+        sampled = [one.sampled for one in scored]
+        beside_untrained, beside_others = (
+            correct([paired(sampled[i], sampled[j]) for i, j in some]) for some in (against, pairs)
         )
-    if not resamples:
-        return scored
-    sampled = [one.sampled for one in scored]
-    beside_untrained, beside_others = (
-        correct([paired(sampled[i], sampled[j]) for i, j in some]) for some in (against, pairs)
-    )
-    for (number, _), comparison in zip(against, beside_untrained, strict=True):
-        scored[number] = _with_facts(
-            scored[number],
-            random_difference=comparison.difference,
-            random_difference_ci95=comparison.ci95,
-            random_p=comparison.p_holm,
-            beats_random=comparison.better,
-        )
-    return _ranked(scored, len(groups), pairs, beside_others)
+        for (number, _), comparison in zip(against, beside_untrained, strict=True):
+            facts[number] |= {
+                "random_difference": comparison.difference,
+                "random_difference_ci95": comparison.ci95,
+                "random_p": comparison.p_holm,
+                "beats_random": comparison.better,
+            }
+        names = distinct([one.evaluation.name for one in scored])
+        for own in facts[: len(groups)] if pairs else ():
+            own["better_than"] = []
+        for (i, j), comparison in zip(pairs, beside_others, strict=True):
+            if comparison.p_holm < ALPHA:
+                winner, loser = (i, j) if comparison.difference > 0 else (j, i)
+                facts[winner]["better_than"].append(names[loser])
+    return [
+        replace(one, evaluation=replace(one.evaluation, **own))
+        for one, own in zip(scored, facts, strict=True)
+    ]
 
 
 def _with_untrained(
@@ -367,31 +367,6 @@ def _with_untrained(
             if not any(_is_baseline(other, method, group) for other in made):
                 made.append(_baseline(method, group, frames, device))
     return made
-
-
-def _ranked(
-    scored: list[GroupResult],
-    count: int,
-    pairs: list[tuple[int, int]],
-    found: list[Comparison],
-) -> list[GroupResult]:
-    """The first `count` results, each with the names of those it is better than; the rest as is."""
-    if count < 2:
-        return scored
-    names = distinct([one.evaluation.name for one in scored])
-    beaten: list[list[str]] = [[] for _ in range(count)]
-    for (i, j), comparison in zip(pairs, found, strict=True):
-        if comparison.p_holm < ALPHA:
-            winner, loser = (i, j) if comparison.difference > 0 else (j, i)
-            beaten[winner].append(names[loser])
-    return [
-        _with_facts(one, better_than=beaten[number]) if number < count else one
-        for number, one in enumerate(scored)
-    ]
-
-
-def _with_facts(one: GroupResult, **facts: Any) -> GroupResult:
-    return replace(one, evaluation=replace(one.evaluation, **facts))
 
 
 def _strongest(

@@ -50,11 +50,6 @@ class LabeledWindows:
         )
         return cls(starts, scale, targets, part.averaging(device))
 
-    @classmethod
-    def to_learn(cls, part: LabeledPart, device: torch.device) -> LabeledWindows:
-        """Each row of a part with its own target."""
-        return cls.of(replace(part, per="row"), device)
-
 
 class FinetuneTask(Task):
     """All weights trained, dropout on; stopped by the loss on the whole validation part."""

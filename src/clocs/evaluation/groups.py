@@ -58,9 +58,7 @@ class GroupResult:
     predictions: Predictions  # for the test part
     # one per seed, where the protocol has a linear layer on embeddings
     classifiers: list[FinetunedClassifier]
-    # the bootstrap's draws of the AUC, and of that of logits where it can differ; (resamples,)
-    draws: NDArray[np.float64] | None = None
-    draws_logits: NDArray[np.float64] | None = None
+    draws: NDArray[np.float64] | None = None  # (resamples,) the bootstrap's, of the AUC
     # (members, rows, classes) of the test part, before they became probabilities
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 0)))
     further: list[Predictions] = field(default_factory=list)  # of each further test
@@ -247,10 +245,6 @@ def _result(
     logits = output.test_logits[members][:, kept[0]]
     plan = plan_of(predictions, resamples, device) if resamples else None
     draws = None if plan is None else draws_of(predictions, plan)
-    draws_logits = None
-    # in each class, a sigmoid keeps the order; a softmax does not
-    if plan is not None and not (frames.multilabel or output.test_logits is output.test):
-        draws_logits = macro_auc_draws(logits, predictions.targets, predictions.patient, plan)
     aucs = [metrics.macro(metrics.auc_per_class(s, validation.targets)) for s in by_validation]
     recording = frames.recording[tests[0].frame]
     evaluation = Evaluation(
@@ -274,7 +268,7 @@ def _result(
         **scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
     )
     classifiers = output.classifiers[members]
-    return GroupResult(evaluation, predictions, classifiers, draws, draws_logits, logits, further)
+    return GroupResult(evaluation, predictions, classifiers, draws, logits, further)
 
 
 def _predictions(

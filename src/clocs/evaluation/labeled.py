@@ -330,8 +330,12 @@ class ProtocolInput:
 
     def on_frozen(self, weight: Tensor, bias: Tensor) -> list[FinetunedClassifier]:
         """Linear layers as classifiers; (members, dim, classes) and (members, classes)."""
-        each = zip(self.checkpoints, weight, bias, strict=True)
-        return [FinetunedClassifier.on_frozen(one, self.frames, w, b) for one, w, b in each]
+        weight, bias = (tensor.detach()[:, None].float().cpu() for tensor in (weight, bias))
+        made = []
+        for one, w, b in zip(self.checkpoints, weight, bias, strict=True):
+            weights = one.weights | {"head.weight": w, "head.bias": b}
+            made.append(FinetunedClassifier.from_weights(one, self.frames, weights, one.buffers))
+        return made
 
     def targets(self, part: LabeledPart) -> Tensor:
         """(scored, classes) on the device."""

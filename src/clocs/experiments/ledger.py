@@ -4,10 +4,8 @@ A run is a row: its settings, its state and its result. A process that works on 
 on a file of its own; the system releases the lock when the process ends, so a killed process leaves
 only a row that can be claimed again.
 
-Each row has a digest of itself, which is compared whenever it is read. The XOR of all digests is
-kept as well and compared when the file is opened, so that no row goes missing unnoticed; opening
-also lets SQLite check its own structure. A file of an earlier version gets what it lacks when it is
-first opened.
+Each row has a digest of itself, which is compared whenever it is read; opening lets SQLite check
+its own structure. A file of an earlier version gets what it lacks when it is first opened.
 """
 
 from __future__ import annotations
@@ -20,11 +18,9 @@ import platform
 import sqlite3
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import reduce
-from operator import xor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,16 +66,11 @@ _TABLES = {
     "runs": tuple(column.name for column in fields(Run)),
     "draws": ("name", "packed"),
 }
-_VERSION = 2  # of the file: 0 has no digests, 1 no table of draws
+_VERSION = 3  # of the file: 0 has no digests, 1 no table of draws; 1 and 2 have a table `seal`
 
 
 def _digest(*values: Any) -> str:
     return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
-
-
-def _combined(digests: Sequence[str]) -> str:
-    """Of any number of digests in any order; two equal ones cancel each other."""
-    return f"{reduce(xor, (int(one, 16) for one in digests), 0):032x}"
 
 
 class Ledger:
@@ -261,21 +252,16 @@ class Ledger:
         if self._execute(f"SELECT 1 FROM {table} WHERE name = ?", values[0]):
             return
         marks = ", ".join("?" * (len(values) + 1))
-        with self._transaction():
-            digest = _digest(*values)
-            self._execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", *values, digest)
-            if self._execute("SELECT changes()") == [(1,)]:
-                self._count(digest)
+        digest = _digest(*values)
+        self._execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", *values, digest)
 
     def _change(self, table: str, name: str, assignments: str, *values: Any) -> None:
         """Change a row, after comparing it with its digest."""
         where, columns = "WHERE name = ?", ", ".join(_TABLES[table])
         with self._transaction():
-            for row in self._rows(table, where, name):
+            for _ in self._rows(table, where, name):
                 self._execute(f"UPDATE {table} SET {assignments} {where}", *values, name)
                 self._execute(f"UPDATE {table} SET digest = digest_of({columns}) {where}", name)
-                ((after,),) = self._execute(f"SELECT digest FROM {table} {where}", name)
-                self._count(_digest(*row.values()), after)
 
     def _damaged(self, why: object) -> StoreError:
         words = " ".join(str(why).split())  # SQLite's own may have several lines
@@ -300,28 +286,12 @@ class Ledger:
             elif version == 0:
                 self._execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT")
                 self._execute(f"UPDATE {table} SET digest = digest_of({', '.join(columns)})")
-        if version == 0:
-            self._execute("CREATE TABLE seal (total TEXT NOT NULL)")
-            self._execute("INSERT INTO seal VALUES (?)", self._total())
         if version < _VERSION:
+            self._execute("DROP TABLE IF EXISTS seal")
             self._execute(f"PRAGMA user_version = {_VERSION}")
         ((verdict,), *_) = self._execute("PRAGMA integrity_check(1)")
         if verdict != "ok":
             raise self._damaged(verdict)
-        if self._execute("SELECT total FROM seal") != [(self._total(),)]:
-            raise self._damaged("a row is missing, or one too many")
-
-    def _total(self) -> str:
-        found = [self._execute(f"SELECT digest FROM {table}") for table in _TABLES]
-        try:
-            return _combined([digest for rows in found for (digest,) in rows])
-        except (ValueError, TypeError) as error:
-            raise self._damaged("a digest is none") from error
-
-    def _count(self, *digests: str) -> None:
-        """Add digests to the total, or take them away."""
-        for (total,) in self._execute("SELECT total FROM seal"):
-            self._execute("UPDATE seal SET total = ?", _combined([total, *digests]))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from clocs.evaluation.protocols import HEAD_DROPOUT, STOP_BY, EvaluationProtocol
@@ -10,6 +11,7 @@ from clocs.registry import Option
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from clocs.encoders.base import Weights
     from clocs.evaluation.labeled import ProtocolInput, ProtocolOutput
     from clocs.training.loop import Trained
 
@@ -44,7 +46,7 @@ def predict(
         batch_size=min(given.settings.batch_size, len(given.parts[0].rows)),
         stream=given.stream,
     )
-    train = finetune_task.LabeledWindows.to_learn(given.parts[0], device)
+    train = finetune_task.LabeledWindows.of(replace(given.parts[0], per="row"), device)
     validation = finetune_task.LabeledWindows.of(given.parts[1], device)
     labeled = given.labeled_rows
     augmentation = finetune_task.Augmentation.of(
@@ -101,6 +103,13 @@ def predict(
             found = task.logits(best.weights, best.buffers, windows, own)
             for place, member in enumerate(members):
                 logits[member].append(found[place])
+
+    def kept(best: Trained, place: int) -> list[Weights]:
+        return [
+            {name: tensor[place : place + 1].cpu().clone() for name, tensor in tensors.items()}
+            for tensors in (best.weights, best.buffers)
+        ]
+
     order = range(len(given.seeds))
     return given.output(
         *(torch.stack(part) for part in zip(*(logits[m] for m in order), strict=True)),
@@ -110,7 +119,7 @@ def predict(
         },
         curves=recorder.curves,
         classifiers=[
-            FinetunedClassifier.from_training(given.checkpoints[m], frames, *trained[m])
+            FinetunedClassifier.from_weights(given.checkpoints[m], frames, *kept(*trained[m]))
             for m in order
         ],
     )
