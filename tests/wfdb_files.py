@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 import wfdb
 
+from clocs.formats import wfdb_signals
 from clocs.formats.read import read
 
 RNG = np.random.default_rng(0)
+
+
+def bytes_of(form: str, samples: int) -> int:
+    """Bytes that so many samples take in a format that is not packed."""
+    sizes = wfdb_signals._BYTES[form]
+    groups, rest = divmod(samples, len(sizes) - 1)
+    return groups * sizes[-1] + sizes[rest]
 
 
 def write(folder: Path, digital: np.ndarray[Any, Any], fmt: str = "16", **fields: Any) -> Path:

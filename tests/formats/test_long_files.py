@@ -14,8 +14,8 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.edf import EDF
 from clocs.formats.source import Source, open_files, open_source
 from clocs.formats.wfdb import WFDB
-from clocs.formats.wfdb_signals import bytes_of
 from edf_files import signal, write
+from wfdb_files import bytes_of
 
 HOURS, RATE, LEADS = 24, 250, 3
 HOUR = 3600 * RATE  # samples of a lead

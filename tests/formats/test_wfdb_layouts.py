@@ -17,9 +17,9 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.read import read
 from clocs.formats.source import open_files, open_source
 from clocs.formats.wfdb import WFDB, read_wfdb
-from clocs.formats.wfdb_signals import bytes_of, decode, samples_in
+from clocs.formats.wfdb_signals import decode, samples_in
 from clocs.recording import Gap
-from wfdb_files import RNG, signals, write, write_segments
+from wfdb_files import RNG, bytes_of, signals, write, write_segments
 
 UNPACKED = ["8", "16", "24", "32", "61", "80", "160", "212", "310", "311"]
 PACKED = ["508", "516", "524"]

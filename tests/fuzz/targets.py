@@ -72,7 +72,7 @@ def _sound(recording: Recording) -> Recording:
 def _header(given: Given) -> Any:
     name = given.one(".hea")
     header = parse_header(given.files[name], name=name) if name in given.files else None
-    return header and (header.fields(), header.signals)
+    return header and (header.fields, header.signals)
 
 
 def _recording(given: Given) -> Recording:

@@ -155,7 +155,7 @@ def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
 def _recognize(source: Source) -> bool:
     names = base.with_suffix(source, (".hea", ".csv"))
     return any(stem(name).startswith("MUSE_") for name in names) or any(
-        "Rhythm" in header.fields() for header in base.first_headers(source)
+        "Rhythm" in header.fields for header in base.first_headers(source)
     )
 
 

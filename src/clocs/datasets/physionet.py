@@ -122,7 +122,7 @@ def _reference_rows(tables: list[bytes]) -> dict[str, str]:
 def _is_2017(source: Source) -> bool:
     headers = base.first_headers(source)
     return any(
-        len(one.signals) == 1 and one.rate == 300 and not {"Dx", "Rhythm"} & one.fields().keys()
+        len(one.signals) == 1 and one.rate == 300 and not {"Dx", "Rhythm"} & one.fields.keys()
         for one in headers
     )
 
@@ -262,7 +262,7 @@ def _of_name(name: str) -> str:
 
 def _challenge_of(source: Source) -> str:
     """The challenge whose files with SNOMED codes a source holds; '' where it holds none."""
-    fields = [header.fields() for header in base.first_headers(source)]
+    fields = [header.fields for header in base.first_headers(source)]
     if not any("Dx" in one and "Rhythm" not in one for one in fields):
         return ""
     headers = base.with_suffix(source, ".hea")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from operator import methodcaller
 from typing import Any, NamedTuple
@@ -212,8 +211,9 @@ class NamedArrays:
             names = [_last(one) for one in place.arrays]
             leads = names if all(canonical_lead(one) in STANDARD_LEADS for one in names) else leads
         meta = numbers.metadata_from(own)
-        notices = (place.axes.notice,) if place.axes.notice else ()
-        return replace(meta, leads=leads, patient=meta.patient or self._name, notices=notices)
+        meta.leads, meta.patient = leads, meta.patient or self._name
+        meta.notices += filter(None, [place.axes.notice])
+        return meta
 
     @cached_property
     def _speaking(self) -> dict[str, list[str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnknownUnitError, UnusableError
 from clocs.formats.base import (
+    SEXES,
     FileMetadata,
     ReadOptions,
     make_recording,
@@ -103,13 +103,6 @@ def age_in(value: Any) -> float | None:
     return years if 0 <= years <= 150 else None
 
 
-def sex_in(value: Any) -> str | None:
-    """'male' or 'female' from what files write."""
-    return {"m": "male", "male": "male", "f": "female", "female": "female"}.get(
-        text_of(value).lower()
-    )
-
-
 def text_of(value: Any) -> str:
     """One value as text: bytes decoded, arrays of one element unpacked, nothing as ''."""
     while hasattr(value, "tolist"):
@@ -146,7 +139,7 @@ def metadata_from(fields: Mapping[str, Any]) -> FileMetadata:
         unit=unit if unit.lower() in UNITS_PER_MV else None,
         patient=text_of(fields.get("patient")) or None,
         age=age_in(fields.get("age")),
-        sex=sex_in(fields.get("sex")),
+        sex=SEXES.get(text_of(fields.get("sex")).lower()),
         recorded_at=text_of(fields.get("recorded_at")) or None,
         labels=tuple(text for text in texts if text),
     )
@@ -220,7 +213,7 @@ def recording_from(
 
     Args:
         values: (leads, samples) integers or floats, NaN where there is no value.
-        meta: By the file.
+        meta: By the file; what is found out is added.
         options: By the user, for what the file does not say.
         name: The recording's id; its patient too, where the file names none.
         sample: (leads, some samples) from which to guess the unit; given where `values` are already
@@ -233,27 +226,23 @@ def recording_from(
     if values.dtype.kind not in "iuf":
         raise unreadable(f"{name} holds {values.dtype.name}, not numbers")
     check_size(values.size * 2, packed=values.nbytes, name=name)
-    notices = list(meta.notices)
-    leads = _leads(len(values), meta, options, notices, name=name)
+    meta.leads = _leads(len(values), meta, options, name=name)
     rate = meta.rate if meta.rate is not None else options.rate
     if rate is None:
         raise UnknownRateError.for_recording(name)
     check_rate(rate, name=name)
     unit = meta.unit or options.unit
     if unit is None:
-        unit = _guess_unit(values if sample is None else sample, notices, name=name)
+        unit = _guess_unit(values if sample is None else sample, meta, name=name)
     if sample is None:
         values = values[:, stretch(options, rate=rate, samples=values.shape[1], name=name)]
-    extra = said_by_file(meta.extra)
-    meta = replace(meta, leads=leads, rate=rate, unit=None, extra=extra, notices=tuple(notices))
+    meta.rate, meta.unit, meta.extra = rate, None, said_by_file(meta.extra)
     if values.dtype.kind == "f":
         values = values.astype(np.float64, copy=False)
     return make_recording(values, meta, per_mv=units_per_mv(unit), name=name)
 
 
-def _leads(
-    count: int, meta: FileMetadata, options: ReadOptions, notices: list[str], *, name: str
-) -> tuple[str, ...]:
+def _leads(count: int, meta: FileMetadata, options: ReadOptions, *, name: str) -> tuple[str, ...]:
     if meta.leads is not None:
         if len(meta.leads) != count:
             raise unreadable(f"{name} names {len(meta.leads)} leads and holds {count}")
@@ -264,7 +253,7 @@ def _leads(
     if count == 1:
         return standard_names((UNNAMED_LEAD,), options, name=name)
     if count == len(STANDARD_LEADS):
-        notices.append("twelve leads without names are taken in the standard order, I to V6")
+        meta.notices.append("twelve leads without names are taken in the standard order, I to V6")
         return STANDARD_LEADS
     examples = enumerate(STANDARD_LEADS[:count][:3], 1)
     raise unreadable(
@@ -273,7 +262,7 @@ def _leads(
     )
 
 
-def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
+def _guess_unit(values: NDArray[Any], meta: FileMetadata, *, name: str) -> str:
     some = values[:, :: -(-values.shape[1] // _LOOKED_AT)].astype(np.float64)
     some[~np.isfinite(some)] = np.nan
     some = some[~np.isnan(some).all(axis=1)]
@@ -285,7 +274,7 @@ def _guess_unit(values: NDArray[Any], notices: list[str], *, name: str) -> str:
     span = float(np.median(some[rows, last - edge] - some[rows, edge]))
     for unit, (least, most) in _SPANS.items():
         if least <= span <= most:
-            notices.append(f"values are assumed to be in {unit}, judging by their size")
+            meta.notices.append(f"values are assumed to be in {unit}, judging by their size")
             return unit
     if span == 0:
         return "mV"  # flat, whatever the unit

@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from clocs.recording import (
     quantize_with_gaps,
 )
 
+SEXES = {"m": "male", "male": "male", "f": "female", "female": "female"}
 HEAD_BYTES = 4096  # of a file, from which its format is recognized
 WITHOUT_VALUES = "leads without values"  # in `Recording.extra`, where such leads are left out
 _FAR = 2**30  # ADC counts: no converter has as many
@@ -150,7 +152,7 @@ class FileMetadata:
 
     Attributes:
         unit: Of the samples.
-        notices: What the reader assumed or left out, one sentence each.
+        notices: What the reader assumed or left out, one sentence each, added on the way.
     """
 
     leads: Sequence[str] | None = None
@@ -163,7 +165,7 @@ class FileMetadata:
     labels: tuple[str, ...] = ()
     episodes: tuple[Episode, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
+    notices: list[str] = field(default_factory=list)
 
 
 def unreadable(detail: str) -> UnusableError:
@@ -226,6 +228,12 @@ def stretch(options: ReadOptions, *, rate: float, samples: int, name: str) -> sl
     return slice(first, last)
 
 
+def age_on(day: date | None, born: date | None) -> float | None:
+    """Whole years, of which more would tell the day of birth; None where they cannot be."""
+    years = (day - born).days / 365.25 if day and born else -1.0
+    return float(int(years)) if 0 <= years < 130 else None
+
+
 def near_whole(zero: NDArray[np.float64]) -> NDArray[np.float64]:
     """Whole numbers where only rounding keeps them from it."""
     near = np.rint(zero)
@@ -264,7 +272,8 @@ def make_recording(
     leads, own_id = tuple(meta.leads or ()), recording_id or name
     gaps: tuple[Gap, ...] = ()
     if values.dtype.kind != "f":
-        gain, zeros = np.full(len(leads), per_mv, np.float64), np.full(len(leads), zero)
+        gain = per_mv if isinstance(per_mv, np.ndarray) else np.full(len(leads), float(per_mv))
+        zeros = zero if isinstance(zero, np.ndarray) else np.full(len(leads), float(zero))
         missing = missing if missing is not None and missing.any() else None
         shift = _shift(values, zeros, missing)
         if shift is None:
@@ -405,26 +414,16 @@ def _by_company(given: Sequence[str], leads: Sequence[str]) -> dict[int, str]:
     return found
 
 
-class SignalChoice(NamedTuple):
-    """Which signals of a file are kept, and what is known about them.
-
-    Attributes:
-        kept: Their numbers.
-        names: Their names.
-        unit: 'mV', or 'mixed' where some are no voltages.
-        extra: What `Recording.extra` should say.
-    """
-
-    kept: tuple[int, ...]
-    names: tuple[str, ...]
-    unit: str
-    extra: Mapping[str, str]
+# Numbers and names of the signals that are kept, 'mV' or 'mixed', and what `extra` should say.
+SignalChoice: TypeAlias = tuple[tuple[int, ...], tuple[str, ...], str, Mapping[str, str]]
 
 
 def choose_signals(
     kinds: tuple[tuple[int, str, str], ...], options: ReadOptions, *, name: str
 ) -> SignalChoice:
     """Voltages with the rate of the ECG, and the signals that the user names.
+
+    'mixed' are units where some of them are no voltages.
 
     Args:
         kinds: Samples in a unit of time, unit and name of each signal.
@@ -469,7 +468,7 @@ def _chosen(
     if mixed:  # chosen by name: another channel takes the place of a lead
         pairs = ((names[i], "mV" if in_volts[i] else units[i]) for i in kept)
         extra["units"] = ", ".join(f"{name}: {unit}" for name, unit in pairs)
-    return SignalChoice(kept, tuple(names[i] for i in kept), "mixed" if mixed else "mV", extra)
+    return kept, tuple(names[i] for i in kept), "mixed" if mixed else "mV", extra
 
 
 class OpenFile(Protocol):
@@ -486,7 +485,7 @@ class OpenFile(Protocol):
         """The recording `part` of the options, one of `names`."""
 
     def close(self) -> object:
-        """Let go of the file."""
+        """Let go of the file, where it stays open."""
 
 
 class FileReader:

@@ -37,7 +37,6 @@ from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, UNNAMED_LEAD, Episode, Recording, check_rate
 
 _MAX_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
-_SEXES = {"M": "male", "F": "female"}
 _MAGIC = b"ISHNE1.0"
 _HEADER = 522  # bytes, then a variable block, then 16-bit samples
 _FAULT = -32768  # a sample of a lead that is off
@@ -108,10 +107,10 @@ def _recording(record: Any, name: str, options: ReadOptions, notice: str) -> Rec
         rate=rate,
         patient=patient.patient_id.strip() or None,
         age=None if patient.age is None or not 0 <= patient.age <= 150 else float(patient.age),
-        sex=_SEXES.get(patient.sex),
+        sex=base.SEXES.get(str(patient.sex).lower()),
         recorded_at=session.date.replace(tzinfo=None).isoformat() if session.date else None,
         extra={key: value for key, value in extra.items() if value},
-        notices=tuple(notices),
+        notices=notices,
     )
     mv_per_count, offset = _scale(leads, options, name)
     values = np.stack([np.asarray(one.samples, np.float64)[kept] for one in leads])
@@ -274,10 +273,10 @@ def _ishne_header(source: Source, path: str) -> tuple[FileMetadata, tuple[int, .
         rate=float(struct.unpack_from("<h", head, 272)[0]),
         patient=patient or None,
         sex={1: "male", 2: "female"}.get(struct.unpack_from("<h", head, 128)[0]),
-        age=float(int((day - born).days / 365.25)) if born and day and day >= born else None,
+        age=base.age_on(day, born),
         recorded_at=moment or None,
         extra={"recorder": recorder} if recorder else {},
-        notices=() if intact else ("the checksum of the header does not fit",),
+        notices=[] if intact else ["the checksum of the header does not fit"],
     )
     nanovolts = struct.unpack_from(f"<{count}h", head, 206)
     return meta, nanovolts, first, (size - first) // (2 * count)
@@ -340,16 +339,9 @@ def read_ecg(data: bytes, *, name: str) -> Recording:
     """
     if not data or len(data) % 2:
         raise truncated(f"{name} has {len(data)} bytes, not a whole number of 16-bit samples")
-    return Recording(
-        id=name,
-        patient=name,
-        leads=(UNNAMED_LEAD,),
-        rate=200.0,
-        digital=np.frombuffer(data, "<i2").astype(np.int16).reshape(1, -1),
-        gain=np.ones(1),
-        baseline=np.zeros(1, np.int32),
-        unit="adu",
-    )
+    meta = FileMetadata(leads=(UNNAMED_LEAD,), rate=200.0, unit="adu")
+    counts = np.frombuffer(data, "<i2").astype(np.int16).reshape(1, -1)
+    return base.make_recording(counts, meta, per_mv=1.0, name=name)
 
 
 def read_episodes(data: bytes, *, name: str) -> tuple[Episode, ...]:

@@ -32,7 +32,6 @@ _LEADS |= {66: "V8", 67: "V9", 68: "V8R", 69: "V9R", 70: "D", 71: "A", 72: "J"}
 _SEEN: dict[tuple[Any, ...], tuple[_Channel, ...]] = {}
 _MAX_SEEN = 64
 _MARKS = {"SCPECG": "5.6.3-9-", "MDC": "2:"}  # by scheme: what precedes those numbers
-_SEXES = {"M": "male", "F": "female"}
 _YEARS = {"Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 _FIELDS = {
     "manufacturer": "Manufacturer",
@@ -67,7 +66,7 @@ class _Channel(NamedTuple):
         return int(late + 0.5) if late >= 0 else -int(0.5 - late)
 
 
-class _DicomFile:
+class _DicomFile(base.OpenFile):
     """A file; multiplex groups of the same moments are one recording."""
 
     def __init__(self, source: Source, path: str, options: ReadOptions) -> None:
@@ -142,10 +141,10 @@ class _DicomFile:
             rate=rate,
             patient=_text(dataset, "PatientID") or None,
             age=_age(dataset, recorded_at),
-            sex=_SEXES.get(_text(dataset, "PatientSex").upper()),
+            sex=base.SEXES.get(_text(dataset, "PatientSex").lower()),
             recorded_at=recorded_at,
             extra=extra | ({"statements": "; ".join(texts)} if texts else {}),
-            notices=tuple(notices),
+            notices=notices,
         )
         return base.make_recording(
             np.stack(values),
@@ -198,9 +197,6 @@ class _DicomFile:
         order = "<" if self._encoding[1] else ">"
         flat: NDArray[np.integer] = np.frombuffer(data, order + code, count=samples * channels)
         return flat.reshape(samples, channels).astype(code)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
 
 def _text(item: Any, tag: str) -> str:
@@ -261,10 +257,9 @@ def _age(dataset: Any, recorded_at: str | None) -> float | None:
         return int(text[:-1]) * _YEARS[text[-1]]
     try:
         born = datetime.strptime(_text(dataset, "PatientBirthDate"), "%Y%m%d")
-        days = (datetime.fromisoformat(recorded_at or "") - born).days
+        return base.age_on(datetime.fromisoformat(recorded_at or ""), born)
     except ValueError:
         return None
-    return float(int(days / 365.25)) if days >= 0 else None
 
 
 def _inflated(data: bytes, name: str) -> bytes:

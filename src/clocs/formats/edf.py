@@ -176,16 +176,14 @@ def _metadata(text: str, *, plus: bool) -> FileMetadata:
     words = (*text[88:168].split(), "X", "X", "X", "X", "X")
     plus = words[0] == "Startdate"
     day, born = _date(words[1]) if plus else _short_date(text[168:176]), _date(birth)
-    years = (day - born).days / 365.25 if day and born else -1.0
     try:
         hour = time(*map(int, text[176:184].replace(":", ".").split(".")[:3]))
     except ValueError:
         hour = time()
     return FileMetadata(
         patient=None if code == "X" else code,
-        sex={"M": "male", "F": "female"}.get(sex),
-        # Whole years: more would tell the day of birth.
-        age=float(int(years)) if 0 <= years < 130 else None,
+        sex=base.SEXES.get(sex.lower()),
+        age=base.age_on(day, born),
         recorded_at=None if day is None else datetime.combine(day, hour).isoformat(),
         extra={"equipment": words[4]} if plus and words[4] != "X" else {},
     )
@@ -226,8 +224,8 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
     if not header.signals or not header.seconds:
         raise unreadable(f"{path} has no signal over time")
     kinds = tuple((one.samples, one.unit, one.name) for one in header.signals)
-    choice = base.choose_signals(kinds, options, name=path)
-    signals = [header.signals[i] for i in choice.kept]
+    kept, leads, unit, extra = base.choose_signals(kinds, options, name=path)
+    signals = [header.signals[i] for i in kept]
     per_record = signals[0].samples
     rate = per_record / header.seconds
     check_rate(rate, name=path)
@@ -247,13 +245,13 @@ def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> R
         turn = np.where(per_mv < 0, -1, 1)
         counts, per_mv, zero = counts.astype(np.int32) * turn[:, None], per_mv * turn, zero * turn
     episodes, others = _within(notes, rate, wanted, samples)
-    extra = {**choice.extra, "filters": signals[0].filters, "transducer": signals[0].transducer}
+    extra = {**extra, "filters": signals[0].filters, "transducer": signals[0].transducer}
     extra |= {**header.meta.extra, "annotations": others}
     meta = replace(
         header.meta,
-        leads=choice.names,
+        leads=leads,
         rate=rate,
-        unit=choice.unit,
+        unit=unit,
         episodes=episodes,
         extra={key: value for key, value in extra.items() if value},
     )

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import IO, Any, TypeAlias, TypeVar
@@ -39,7 +40,10 @@ OPTIONS_FILE = "clocs.toml"  # holds options of reading; no part of the fingerpr
 _JUNK = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})  # of operating systems
 _TOGETHER = 256  # heads of files at an address that are held at a time
 _LONG = 200  # characters of a path in a message
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
+# Of a `ZipInfo`, in the order of the fields of `_Member`.
+_STATED = attrgetter(
+    "filename", "header_offset", "compress_type", "compress_size", "file_size", "CRC"
+)
 _EXTRA_GUESS = 64  # local headers have an extra field whose length only they give
 _TIGHTEST = 1032  # times smaller: deflate packs no tighter
 _SMALL = 256 << 20  # bytes that a member may unpack to before its size is known to be true
@@ -124,8 +128,7 @@ class _Member:
         block = self.zip.pread(30 + len(self.name) + _EXTRA_GUESS + self.packed, self.offset)
         if len(block) < 30 or block[:4] != b"PK\x03\x04":
             raise self.damaged()
-        _, name_length, extra_length = _LOCAL_HEADER.unpack_from(block)
-        start = 30 + name_length + extra_length
+        start = 30 + sum(struct.unpack_from("<HH", block, 26))  # lengths of name and extra field
         packed = block[start : start + self.packed]
         if len(packed) < self.packed:
             packed = self.zip.pread(self.packed, self.offset + start)
@@ -164,7 +167,11 @@ class _Zip:
             self._file = _opened(path)
             self._archive = zipfile.ZipFile(self._file)
         except zipfile.BadZipFile:
-            raise SourceError(_not_a_zip(path)) from None
+            with _opened(path) as file:
+                cut = file.read(2) == b"PK"
+            why = "is a zip that is cut short or damaged; download it again"
+            other = "is neither a folder nor a zip; give a folder or the zip as downloaded"
+            raise SourceError(f"{path} {why if cut else other}") from None
         except (OSError, ValueError, LookupError, NotImplementedError, struct.error) as error:
             raise SourceError(f"{path} cannot be read as a zip: {error}; check the file") from None
         self.size = path.size if isinstance(path, RemoteFile) else path.stat().st_size
@@ -181,15 +188,7 @@ class _Zip:
                     f"{info.filename} in {self.path} is encrypted; "
                     "unpack the zip with its password and give the folder instead"
                 )
-            yield _Member(
-                self,
-                info.filename,
-                info.header_offset,
-                info.compress_type,
-                info.compress_size,
-                info.file_size,
-                info.CRC,
-            )
+            yield _Member(self, *_STATED(info))
 
     def pread(self, size: int, offset: int) -> bytes:
         if isinstance(self.path, RemoteFile):
@@ -202,10 +201,16 @@ class _Zip:
 
     def stretch(self, member: _Member, start: int, count: int) -> bytes:
         """A stretch of a member; the stream stays for the next one, as files are read in order."""
+        with self._lock:  # a stream is for one thread alone
+            if self._owner != os.getpid():  # forked processes share a file's position
+                self._archive, self._streams = zipfile.ZipFile(_opened(self.path)), {}
+                self._owner = os.getpid()
+            stream = self._streams.pop(member.name, None)
         step = _STEP if member.method > zipfile.ZIP_DEFLATED else _BLOCK
         parts: list[bytes] = []
         try:
-            stream = self._stream(member.name, start)
+            if stream is None or stream.tell() > start:
+                stream = self._archive.open(member.name)
             while (left := start + count - stream.tell()) > 0:
                 before = start - stream.tell()
                 part = stream.read(min(before if before > 0 else left, step))
@@ -224,17 +229,6 @@ class _Zip:
                 self._streams.pop(next(iter(self._streams)))
             self._streams[member.name] = stream
         return b"".join(parts)
-
-    def _stream(self, name: str, start: int) -> IO[bytes]:
-        """A member, at most so far; for one thread alone."""
-        with self._lock:
-            if self._owner != os.getpid():  # forked processes share a file's position
-                self._archive, self._streams = zipfile.ZipFile(_opened(self.path)), {}
-                self._owner = os.getpid()
-            stream = self._streams.pop(name, None)
-        if stream is None or stream.tell() > start:
-            stream = self._archive.open(name)
-        return stream
 
     def close(self) -> None:
         self._archive.close()
@@ -264,9 +258,6 @@ class PieceReader(io.RawIOBase):
         self._at = base + offset
         return self._at
 
-    def tell(self) -> int:
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._piece(self._at, len(buffer))
@@ -287,14 +278,6 @@ def _opened(path: Path | RemoteFile) -> IO[bytes]:
 def _is_junk(name: str) -> bool:
     """Whether a file is hidden, or one of an operating system's."""
     return any(part in _JUNK or part.startswith(".") for part in PurePosixPath(name).parts)
-
-
-def _not_a_zip(path: Path | RemoteFile) -> str:
-    with _opened(path) as file:
-        started_well = file.read(2) == b"PK"
-    if started_well:
-        return f"{path} is a zip that is cut short or damaged; download it again"
-    return f"{path} is neither a folder nor a zip; give a folder or the zip as downloaded"
 
 
 _AnyFile: TypeAlias = _File | _Member | _Held | RemoteFile
@@ -326,11 +309,8 @@ class Source:
     def __contains__(self, name: object) -> bool:
         return name in self._files
 
-    def __len__(self) -> int:
-        return len(self.names)
-
     def __repr__(self) -> str:
-        return f"Source({str(self.path)!r}, {len(self)} files)"
+        return f"Source({str(self.path)!r}, {len(self.names)} files)"
 
     def __reduce__(self) -> tuple[object, ...]:
         return Source, (self.path, self._files, self._zips, self.fingerprint)
@@ -362,12 +342,10 @@ class Source:
             except UnusableError:  # reading says so
                 return b""
 
-        if not isinstance(self.path, Address):
-            yield from ((name, head(name)) for name in names)
-            return
+        remote = isinstance(self.path, Address)
         for start in range(0, len(names), _TOGETHER):
             some = names[start : start + _TOGETHER]
-            yield from zip(some, each(some, head), strict=True)
+            yield from zip(some, each(some, head) if remote else map(head, some), strict=True)
 
     def piece(self, name: str, start: int, count: int) -> bytes:
         """A stretch of a file without reading all of it. Thread-safe.
@@ -401,40 +379,20 @@ class Source:
         """The bytes of a file beside the opened zip, or None; at most `most`."""
         if self.is_folder:
             return None
-        file = self._sibling(name)
-        if isinstance(file, Address):
-            try:
-                return remote_file(file).read(most)
-            except MissingError:
-                return None
-        return file.read(most) if Path(file.path).is_file() else None
-
-    def not_own(self, name: str) -> str:
-        """Why a file inside, or beside the opened zip, may be a stranger's; '' where it is not.
-
-        It is the user's own where the user owns it on this machine's disk.
-        """
-        file = self._files.get(name, None if self.is_folder else self._sibling(name))
-        if isinstance(file, _Member):
-            return "it is inside a zip"
-        if isinstance(file, RemoteFile | Address):
-            return "it is at an address"
-        if isinstance(file, _File) and hasattr(os, "getuid"):
-            owner = os.stat(file.path).st_uid  # noqa: PTH116
-            return "" if owner == os.getuid() else "it belongs to another user"
-        return ""
-
-    def _sibling(self, name: str) -> _File | Address:
-        """A file in the folder that holds the opened zip, if there is one."""
         place = self.path.parent / name
-        return place if isinstance(place, Address) else _File(str(place))
+        if isinstance(place, Path):
+            return _File(str(place)).read(most) if place.is_file() else None
+        try:
+            return remote_file(place).read(most)
+        except MissingError:
+            return None
 
     @property
     def is_folder(self) -> bool:
         """Whether a folder was opened, not a zip."""
-        if isinstance(self.path, Address):
-            return not (len(self._zips) == 1 and str(self._zips[0].path) == str(self.path))
-        return self.path.is_dir()
+        if isinstance(self.path, Path):
+            return self.path.is_dir()
+        return [str(one.path) for one in self._zips] != [str(self.path)]
 
     def check_unchanged(self) -> None:
         """Compare the files at an address with those of when it was opened.
@@ -442,9 +400,9 @@ class Source:
         Raises:
             SourceError: Some are others: what was read of them may be of no single moment.
         """
-        if isinstance(self.path, Address) and open_source(self.path).fingerprint != (
-            self.fingerprint
-        ):
+        if isinstance(self.path, Path):
+            return
+        if open_source(self.path).fingerprint != self.fingerprint:
             raise SourceError(
                 f"files of {self.path} have changed while they were read; wait until nobody writes "
                 "them, delete what was made and start again"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from operator import methodcaller
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnusableError
+from clocs.formats import base
 from clocs.formats.arrays import (
     by_meaning,
     find_axes,
@@ -102,7 +102,7 @@ def _counts(column: NDArray[Any]) -> bool:
     return bool(step > 0 and np.abs(np.diff(column) - step).max() <= 0.01 * step)
 
 
-def _with_rate(
+def _add_rate(
     meta: FileMetadata,
     times: NDArray[Any],
     column: str,
@@ -110,8 +110,8 @@ def _with_rate(
     *,
     name: str,
     given: float | None,
-) -> FileMetadata:
-    """With the rate that times give, and a notice; unchanged where they only count samples.
+) -> None:
+    """Add the rate that times give, and a notice; nothing where they only count samples.
 
     A rate that the user gives counts where the column's unit would have to be guessed.
 
@@ -128,7 +128,7 @@ def _with_rate(
         UnknownRateError: They are too coarse to give it, and no rate is given.
     """
     if meta.rate is not None or len(times) < 2:
-        return meta
+        return
     ending = _UNIT_AT_END.search(column)
     per_second = _PER_SECOND.get((unit or (ending[1] if ending else "")).lower(), 0.0)
     digit = 0.0  # what the last digit of a clock stands for, in seconds
@@ -142,11 +142,11 @@ def _with_rate(
     steps = np.diff(times)
     step = float((times[-1] - times[0]) / len(steps))
     if not step > 0:
-        return meta
+        return
     even = bool(np.abs(steps - step).max() <= max(0.6 * step, 1.01 * digit))  # both are rounded
     coarse = digit > _COARSEST * (times[-1] - times[0])
     if given is not None and (coarse or not (per_second and even)):
-        return meta
+        return
     if not even:
         row = int(np.abs(steps - step).argmax()) + 2
         jump = f"has times that jump in row {row:,}"
@@ -158,7 +158,7 @@ def _with_rate(
     if not per_second:
         since = next((per for least, per in _SINCE_1970 if times[0] >= least), None)
         if step == 1 and since is None:  # a counter, or milliseconds at 1000 Hz
-            return meta
+            return
         per_second = since or (1.0 if step <= _LONGEST_STEP else 1e3)
         kinds = {1.0: "seconds", 1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds"}
         source = f"the column {column or 1} is taken as {kinds[per_second]}, which"
@@ -166,8 +166,8 @@ def _with_rate(
     rate = float(round(rate)) if abs(rate - round(rate)) < 1e-3 * rate else rate
     other = given is not None and abs(rate - given) > 0.01 * rate
     instead = f", not the {given:g} Hz that were given" if other else ""
-    notice = f"{source} gives a rate of {rate:g} Hz{instead}"
-    return replace(meta, rate=rate, notices=(*meta.notices, notice))
+    meta.rate = rate
+    meta.notices.append(f"{source} gives a rate of {rate:g} Hz{instead}")
 
 
 def from_table(
@@ -178,12 +178,12 @@ def from_table(
     name: str,
     names: Sequence[str] | None,
     units: Sequence[str | None],
-) -> tuple[NDArray[Any], FileMetadata, list[str | None]]:
+) -> tuple[NDArray[Any], list[str | None]]:
     """(leads, samples) of a table, and the unit of each lead; none of a long table.
 
     Args:
         table: The columns, as numbers or text.
-        meta: What else the file says.
+        meta: What else the file says; what the table says is added.
         options: By the user.
         name: Of the recording, for messages.
         names: Of the columns; None where there is no header.
@@ -196,7 +196,7 @@ def from_table(
     called = names or ("",) * table.width
     meanings = [meaning_of(one) for one in called]
     if {"lead", "value"} <= set(meanings):
-        return *_from_long(table, meta, name, called, options.rate), []
+        return _from_long(table, meta, name, called, options.rate), []
     text = [i for i, kind in enumerate(table.dtypes) if not kind.is_numeric()]
     clock = meanings.index("time") if "time" in meanings else None
     if clock is None:
@@ -211,21 +211,21 @@ def from_table(
         raise unreadable(f"{name} has no column of numbers that could be a lead")
     other = ", ".join(called[i] for i in text if i != clock and called[i])
     if other:
-        notice = f"columns that are no numbers were left out: {other:.100}"
-        meta = replace(meta, notices=(*meta.notices, notice))
+        meta.notices.append(f"columns that are no numbers were left out: {other:.100}")
     if clock is not None:
         times, given = table.to_series(clock).to_numpy(), options.rate
-        meta = _with_rate(meta, times, called[clock], units[clock], name=name, given=given)
+        _add_rate(meta, times, called[clock], units[clock], name=name, given=given)
     values = table[:, columns].to_numpy().T
-    leads = None if names is None else [split_unit(called[i])[0] for i in columns]
-    if leads is None and len(columns) > 1:
+    if names is not None:
+        meta.leads = [split_unit(called[i])[0] for i in columns]
+    elif len(columns) > 1:
         find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
-    return values, replace(meta, leads=leads), [units[i] for i in columns]
+    return values, [units[i] for i in columns]
 
 
 def _from_long(
     table: pl.DataFrame, meta: FileMetadata, name: str, columns: Sequence[str], given: float | None
-) -> tuple[NDArray[np.float64], FileMetadata]:
+) -> NDArray[np.float64]:
     """(leads, samples) of a table with one row per lead and sample, NaN where there is none."""
     import polars as pl
 
@@ -259,13 +259,14 @@ def _from_long(
         if key == places.get("time"):
             column, unit = split_unit(columns[key])
             unit = unit if table.dtypes[key].is_numeric() else "s"
-            meta = _with_rate(meta, unique, column, unit, name=name, given=given)
+            _add_rate(meta, unique, column, unit, name=name, given=given)
     held = split_unit(columns[places["value"]])
-    unit = meta.unit or next((one for one in held if one and one.lower() in UNITS_PER_MV), None)
-    return values, replace(meta, leads=names, unit=unit)
+    unit = next((one for one in held if one and one.lower() in UNITS_PER_MV), None)
+    meta.leads, meta.unit = names, meta.unit or unit
+    return values
 
 
-class _ParquetFile:
+class _ParquetFile(base.OpenFile):
     """A Parquet file, as far as its footer tells."""
 
     def __init__(self, source: Source, path: str, options: ReadOptions) -> None:
@@ -351,10 +352,10 @@ class _ParquetFile:
         fields = {key: table[column][0] for key, column in self._fields.items() if len(table)}
         meta = metadata_from({**self._facts, **fields})
         if self._lists:
-            values, meta, units = self._from_lists(table, meta, options)
+            values, units = self._from_lists(table, meta, options)
         else:
             table = table.drop(self._fields.values())
-            values, meta, units = from_table(
+            values, units = from_table(
                 table,
                 meta,
                 options,
@@ -364,13 +365,13 @@ class _ParquetFile:
             )
         unit = units[0] if len(set(units)) == 1 else None
         unit = unit if unit and unit.lower() in UNITS_PER_MV else None
-        meta = replace(meta, patient=meta.patient or name, unit=meta.unit or unit)
+        meta.patient, meta.unit = meta.patient or name, meta.unit or unit
         label = f"{name}_{options.part}" if options.part else name
         return recording_from(values, meta, options, name=label)
 
     def _from_lists(
         self, row: pl.DataFrame, meta: FileMetadata, options: ReadOptions
-    ) -> tuple[NDArray[Any], FileMetadata, list[str | None]]:
+    ) -> tuple[NDArray[Any], list[str | None]]:
         """As `from_table`, of one row that holds a list per lead, or a list of lists."""
         import polars as pl
 
@@ -387,17 +388,14 @@ class _ParquetFile:
             values = inner.to_numpy().reshape(len(outer), -1)
             axes = find_axes(values.shape, None, options, name=self._name)
             turned = axes.lead is not None and axes.lead > axes.sample
-            notices = (*meta.notices, axes.notice) if axes.notice else meta.notices
-            return values.T if turned else values, replace(meta, notices=notices), []
+            meta.notices += filter(None, [axes.notice])
+            return values.T if turned else values, []
         if len({len(one) for one in columns}) > 1:
             raise uneven
         leads, units = zip(*map(split_unit, lists), strict=True)
-        nameless = len(lists) == 1 and meaning_of(lists[0]) == "value"
-        meta = replace(meta, leads=None if nameless else leads)
-        return np.stack([one.to_numpy() for one in columns]), meta, [*units]
-
-    def close(self) -> None:
-        """Nothing stays open."""
+        if len(lists) > 1 or meaning_of(lists[0]) != "value":
+            meta.leads = leads
+        return np.stack([one.to_numpy() for one in columns]), [*units]
 
 
 def _inner(kind: Any) -> Any:

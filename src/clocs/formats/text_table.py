@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -292,17 +291,17 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     if lines <= _MAX_ROWS_OF_LEADS:
         lines = body.count(b"\n") + 1
     if lines <= _MAX_ROWS_OF_LEADS and layout.columns >= max(4 * lines, 50):
-        values, meta = _rows_of_leads(body, layout, meta, name)
+        values = _rows_of_leads(body, layout, meta, name)
         return recording_from(values, meta, options, name=name)
-    values, meta, units = from_table(
+    values, units = from_table(
         _table(body, layout, name), meta, options, name=name, names=layout.names, units=layout.units
     )
     values = np.ascontiguousarray(values, np.float64)
     if units and all(one and one.lower() in UNITS_PER_MV for one in units):
         values = values / np.array([base.units_per_mv(str(one)) for one in units])[:, None]
-        meta = replace(meta, unit="mV")
+        meta.unit = "mV"
     if meta.leads is None and len(values) == 1 and "lead" in facts:
-        meta = replace(meta, leads=[facts["lead"]])
+        meta.leads = [facts["lead"]]
     return recording_from(values, meta, options, name=name)
 
 
@@ -388,7 +387,7 @@ def _without_spaces(body: bytes, marks: str) -> bytes:
 
 def _rows_of_leads(
     body: bytes, layout: _Layout, meta: FileMetadata, name: str
-) -> tuple[NDArray[np.float64], FileMetadata]:
+) -> NDArray[np.float64]:
     """(leads, samples) of a file with one lead per line, perhaps with its name in front."""
     named = 0 in layout.text
     if layout.text - {0}:
@@ -405,9 +404,12 @@ def _rows_of_leads(
         rows.append(_table(text, one, name)["0"].to_numpy())
     if len({len(row) for row in rows}) > 1:
         raise unreadable(f"{name} has rows of different lengths")
-    shape = f"{len(rows)} rows of {len(rows[0]):,} numbers are taken as leads"
-    notices = meta.notices if named else (*meta.notices, shape)
-    return np.stack(rows), replace(meta, leads=names if named else None, notices=notices)
+    if named:
+        meta.leads = names
+    else:
+        shape = f"{len(rows)} rows of {len(rows[0]):,} numbers"
+        meta.notices.append(f"{shape} are taken as leads")
+    return np.stack(rows)
 
 
 def _read(source: Source, path: str, options: ReadOptions) -> Recording:

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from clocs.errors import UnusableError
 from clocs.formats import base
 from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
-from clocs.formats.wfdb_header import is_header, parse_header
-from clocs.formats.wfdb_signals import frames_of_record, record_rows, signals_of_record
+from clocs.formats.wfdb_header import Header, is_header, parse_header
+from clocs.formats.wfdb_signals import described, frames_of_record, record_rows
 from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import Episode, Recording, check_rate
 
 _PERSON = re.compile(r"(\d{1,3}|-1)\s+([MF])\b")  # as MIT-BIH's comments begin
-_SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 # Symbols of annotations by their numbers in the file; those without one are not defined.
 _SYMBOLS = dict(enumerate("NLRaVFJASEj/Q~", 1)) | {16: "|"}
 _SYMBOLS |= dict(enumerate('sT*D"=pB^t+u?![]en@xf()r', 18))
@@ -51,34 +48,32 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
     """
     options = options or _NO_OPTIONS
     header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
-    every = signals_of_record(source, path, header)
-    kinds = tuple([(one.samples_per_frame, one.unit, one.name) for one in every])
-    choice = base.choose_signals(kinds, options, name=path)
-    rate = header.rate * every[choice.kept[0]].samples_per_frame
+    kinds = described(source, path, header).kinds
+    kept, leads, unit, notes = base.choose_signals(kinds, options, name=path)
+    rate = header.rate * kinds[kept[0]][0]
     check_rate(rate, name=path)
     frames = frames_of_record(source, path, header)
     if not frames:
         raise base.truncated(f"{path} has 0 of {header.samples or 'any'} samples")
     wanted = base.stretch(options, rate=header.rate, samples=frames, name=path)
     count = wanted.stop - wanted.start
-    rows = record_rows(source, path, header, every, choice.kept, first=wanted.start, count=count)
-    fields = header.fields()
-    age, sex = _person(fields, header.comments)
+    rows = record_rows(source, path, header, kept, first=wanted.start, count=count)
+    age, sex = _person(header)
     meta = FileMetadata(
-        leads=choice.names,
+        leads=leads,
         rate=rate,
-        unit=choice.unit,
+        unit=unit,
         age=age,
         sex=sex,
         recorded_at=header.recorded_at,
-        extra={**fields, **choice.extra},
+        extra={**header.fields, **notes},
     )
     in_mv = rows.counts.dtype.kind == "f"
     return base.make_recording(
         rows.counts,
         meta,
-        per_mv=1.0 if in_mv else np.array(rows.per_mv),
-        zero=np.array(rows.zero, np.int32),
+        per_mv=1.0 if in_mv else rows.per_mv,
+        zero=rows.zero,
         missing=None if in_mv else rows.missing,
         name=path,
         recording_id=stem(path),
@@ -99,13 +94,14 @@ def refuse_missing(recording: Recording) -> None:
         raise UnusableError("nan", f"{recording.id} has samples marked as missing")
 
 
-def _person(fields: dict[str, str], comments: Sequence[str]) -> tuple[float | None, str | None]:
+def _person(header: Header) -> tuple[float | None, str | None]:
     """Age and sex, where comments have them: 'Age: 74', 'Sex: F', or '69 M …' as MIT-BIH."""
+    fields, comments = header.fields, header.comments
     age, sex = [fields.get(key) or fields.get(key.lower(), "") for key in ("Age", "Sex")]
     if not age and not sex and comments and (match := _PERSON.match(comments[0])):
         age, sex = match.groups()
     years = float(age) if age.isdecimal() and len(age) <= 3 else None
-    return years, _SEXES.get(sex.lower())
+    return years, base.SEXES.get(sex.lower())
 
 
 def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
 from clocs.formats.base import HEAD_BYTES
 from clocs.limits import MAX_HEADER_BYTES, MAX_LINE, check_size
-from clocs.recording import said_by_file
+from clocs.recording import UNITS_PER_MV, said_by_file
 
 _RECORD = re.compile(
     r"[ \t]*([-\w]++)(?:/(\d*))?[ \t]+(\d+)"  # name/segments signals; `++`: in linear time
@@ -57,8 +61,9 @@ class Signal(NamedTuple):
     initial: int = 0  # the value before the first difference, in format 8
 
 
-class Header(NamedTuple):
-    """A whole header.
+@dataclass
+class Header:
+    """A whole header; what follows from it is computed once, as `parse_header` keeps headers.
 
     Attributes:
         rate: In Hz.
@@ -76,10 +81,30 @@ class Header(NamedTuple):
     comments: tuple[str, ...]
     recorded_at: str | None
 
+    @cached_property
     def fields(self) -> dict[str, str]:
         """Comments of the form `Name: value`."""
         pairs = [comment.partition(":") for comment in self.comments]
         return said_by_file({key.strip(): value.strip() for key, colon, value in pairs if colon})
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[int, str, str], ...]:
+        """Samples per frame, unit and name of each signal."""
+        return tuple((one.samples_per_frame, one.unit, one.name) for one in self.signals)
+
+    @cached_property
+    def scales(self) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """ADC counts per mV (or per unit of what is no voltage) and the count of 0, by signal."""
+        per_mv = [one.gain * UNITS_PER_MV.get(one.unit.lower(), 1.0) for one in self.signals]
+        return np.array(per_mv), np.array([one.baseline for one in self.signals], np.int32)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether all signals are in one file of format 16, as those of most published records."""
+        first = self.signals[0]
+        plain = (first.file, "16", 0, first.offset, 1)  # without skew, one per frame
+        same = all(one[:5] == plain for one in self.signals)
+        return bool(same and first.file != NO_FILE and self.samples)
 
 
 @lru_cache(maxsize=64)  # finding a record's files and reading it both parse its header

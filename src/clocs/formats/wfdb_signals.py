@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,6 @@ from clocs.formats.base import truncated, unreadable
 from clocs.formats.source import PieceReader, Source
 from clocs.formats.wfdb_header import NO_FILE, Header, Signal, parse_header
 from clocs.limits import MAX_HEADER_BYTES, check_size
-from clocs.recording import UNITS_PER_MV
 
 Integers = NDArray[np.int16] | NDArray[np.int32]
 
@@ -49,13 +48,6 @@ _ZEROS: Final = {"80": 128, "160": 32768}
 _MAX_SKEW = 100_000  # frames between two signals of one moment; real ones are a few
 _FLAC_HEAD = 42  # bytes of a FLAC stream's own description
 _AT_ONCE = 1 << 20  # samples of all channels: libsndfile fails on blocks of more than 2**24
-
-
-def bytes_of(form: str, samples: int) -> int:
-    """Bytes that so many samples take in a format that is not packed."""
-    sizes = _BYTES[form]
-    groups, rest = divmod(samples, len(sizes) - 1)
-    return groups * sizes[-1] + sizes[rest]
 
 
 def samples_in(form: str, size: int) -> int:
@@ -129,8 +121,8 @@ class Rows(NamedTuple):
 
     counts: NDArray[Any]
     missing: NDArray[np.bool_] | None
-    per_mv: Sequence[float]
-    zero: Sequence[int]
+    per_mv: NDArray[np.float64]
+    zero: NDArray[np.int32]
 
 
 class _File(NamedTuple):
@@ -197,8 +189,8 @@ def frames_of_record(source: Source, path: str, header: Header) -> int:
     return 0 if first is None else _held(source, _file(source, path, header, first.file), path)
 
 
-def signals_of_record(source: Source, path: str, header: Header) -> tuple[Signal, ...]:
-    """All signals that a record may have.
+def described(source: Source, path: str, header: Header) -> Header:
+    """The header that describes all signals of a record: its own, or that of its first segment.
 
     Where segments differ, the first of them has no samples and describes all signals.
 
@@ -206,18 +198,17 @@ def signals_of_record(source: Source, path: str, header: Header) -> tuple[Signal
         UnusableError: unreadable.
     """
     if header.signals:
-        return header.signals
+        return header
     name = next((name for name, _ in header.segments if name != NO_FILE), None)
     if name is None:
         raise UnusableError("nan", f"{path} has no segment with samples")
-    return _segment_header(source, path, name)[1].signals
+    return _segment_header(source, path, name)[1]
 
 
 def record_rows(
     source: Source,
     path: str,
     header: Header,
-    every: Sequence[Signal],
     kept: Sequence[int],
     *,
     first: int,
@@ -229,8 +220,7 @@ def record_rows(
         source: Holds the record's files.
         path: Of its header.
         header: Parsed.
-        every: All of `signals_of_record`.
-        kept: Numbers of the wanted ones.
+        kept: Numbers of the wanted ones among those `described`.
         first: Frame to start with.
         count: Frames.
 
@@ -239,6 +229,7 @@ def record_rows(
     """
     if header.signals:
         return _signal_rows(source, path, header, kept, first, count)
+    every = described(source, path, header).signals
     per_frame = every[kept[0]].samples_per_frame
     shape = (len(kept), count * per_frame)
     names = _distinct_names(every)
@@ -292,7 +283,7 @@ def _joined(pieces: Sequence[tuple[int, list[int], Rows]], shape: tuple[int, int
     if not same:
         joined[missing] = np.nan
     per_mv, zero = zip(*(next(iter(one), (1.0, 0)) for one in scales), strict=True)
-    return Rows(joined, missing, per_mv, zero)
+    return Rows(joined, missing, np.array(per_mv), np.array(zero, np.int32))
 
 
 def _distinct_names(signals: Sequence[Signal]) -> list[tuple[str, int]]:
@@ -326,6 +317,13 @@ def _signal_rows(
     source: Source, path: str, header: Header, kept: Sequence[int], first: int, count: int
 ) -> Rows:
     """Some signals of a header without segments; see `record_rows`."""
+    if (
+        header.is_plain
+        and not first
+        and count == header.samples
+        and len(kept) == len(header.signals)
+    ):
+        return _plain_rows(source, path, header, count)
     signals = [header.signals[number] for number in kept]
     per_frame = signals[0].samples_per_frame
     names = dict.fromkeys([one.file for one in signals])
@@ -343,14 +341,7 @@ def _signal_rows(
     frames = {
         name: _frames(source, file, header, path, first, count) for name, file in files.items()
     }
-    scales = _scales(tuple([one[5:8] for one in signals]))
-    if len(files) == per_frame == 1 and not moved:  # as nearly all published records are
-        ((name, file),) = files.items()
-        columns = [file.columns[number] for number in kept]
-        every = columns == [*range(file.width)]
-        counts = np.ascontiguousarray((frames[name] if every else frames[name][:, columns]).T)
-        mark = MISSING.get(file.form)
-        return Rows(counts, counts == mark if counts.min() == mark else None, *scales)
+    per_mv, zero = (values[[*kept]] for values in header.scales)
     counts = np.zeros((len(kept), count * per_frame), np.result_type(*frames.values()))
     missing = np.ones(counts.shape, np.bool_)
     for i, (number, signal) in enumerate(zip(kept, signals, strict=True)):
@@ -360,14 +351,20 @@ def _signal_rows(
             row = part[:, column : column + per_frame].reshape(-1)
             counts[i, : len(row)] = row  # what is shifted beyond the end of the file is missing
             missing[i, : len(row)] = row == MISSING.get(files[signal.file].form)
-    return Rows(counts, missing, *scales)
+    return Rows(counts, missing, per_mv, zero)
 
 
-@lru_cache(maxsize=256)  # most records of a dataset have the same
-def _scales(kinds: tuple[tuple[float, int, str], ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """From gain, baseline and unit of all signals."""
-    per_mv = tuple(gain * UNITS_PER_MV.get(unit.lower(), 1.0) for gain, _, unit in kinds)
-    return per_mv, tuple(baseline for _, baseline, _ in kinds)
+def _plain_rows(source: Source, path: str, header: Header, count: int) -> Rows:
+    """All of a record that `is_plain`, in a quarter less time than by `_frames`."""
+    signal, width = header.signals[0], len(header.signals)
+    data = source.read(_beside(path, signal.file, source))
+    held = max(len(data) - signal.offset, 0) // (2 * width)
+    if held < count:
+        raise truncated(f"{path} has {held} of {count} samples")
+    flat = np.frombuffer(data, "<i2", count=count * width, offset=signal.offset)
+    counts = np.ascontiguousarray(flat.reshape(count, width).T, np.int16)
+    missing = counts == MISSING["16"] if counts.min() == MISSING["16"] else None
+    return Rows(counts, missing, *(values.copy() for values in header.scales))
 
 
 def _frames(
