@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from clocs.models.classifier import Classifier as Classifier
     from clocs.models.classifier import load as load
     from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder
-    from clocs.models.dataset_views import huggingface_dataset as huggingface_dataset
-    from clocs.models.dataset_views import torch_dataset as torch_dataset
     from clocs.models.describe import describe as describe
     from clocs.models.explain import explain as explain
     from clocs.models.export import export as export
     from clocs.models.finetune import finetune as finetune
+    from clocs.models.frame_dataset import torch_dataset as torch_dataset
     from clocs.models.predict import predict as predict
     from clocs.models.scores import evaluate_classifier as evaluate_classifier
     from clocs.patients.build_index import index as index
@@ -62,7 +61,7 @@ _PUBLIC = {
     "frames.frames": "Frames",
     "models.classifier": "Classifier load",
     "models.clocs_encoder": "ClocsEncoder",
-    "models.dataset_views": "huggingface_dataset torch_dataset",
+    "models.frame_dataset": "torch_dataset",
     "models.describe": "describe",
     "models.explain": "explain",
     "models.export": "export",
