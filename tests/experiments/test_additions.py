@@ -11,7 +11,6 @@ from clocs.experiments import paper
 from clocs.experiments.data import Library
 from clocs.experiments.estimate import estimate
 from clocs.experiments.grid import (
-    ABLATIONS,
     LABELED,
     SHOWN,
     VARIANTS,
@@ -33,9 +32,8 @@ def library() -> Library:
 
 
 def test_every_variant_is_a_plan_and_a_row_of_the_ablations() -> None:
-    for changed in VARIANTS.values():
+    for _, changed in VARIANTS.values():
         Plan("cmsc", **changed)
-    assert set(ABLATIONS) == {None, *VARIANTS}
     cells = grid("ablations")
     by_dataset = Counter(cell.downstream for cell in cells)
     # three and four segments need longer recordings than Chapman's, 5 s frames need Chapman
@@ -121,7 +119,7 @@ def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_miss
 def test_a_dry_run_counts_what_the_documentation_says(
     tmp_path: Path, name: str, results: int, trainings: int, jobs: int, shared: int
 ) -> None:
-    found = estimate([name], out=tmp_path, device="cuda")
+    found = estimate([name], out=tmp_path)
     kinds = Counter(unit.kind for unit in found.units)
     assert (found.cells(), kinds["pretrain"], kinds["score"]) == (results, trainings, jobs)
     in_tables = {cell.pretraining for cell in cells_of(["table-1", "table-2"])}
@@ -129,20 +127,3 @@ def test_a_dry_run_counts_what_the_documentation_says(
     docs = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     row = next(line for line in docs.splitlines() if line.startswith(f"| `{name}` | {results}"))
     assert row.endswith(f"| {trainings} | {shared} |")
-
-
-def test_a_longer_schedule_and_more_labeled_patients_cost_more(tmp_path: Path) -> None:
-    first = ["pretrain=chapman", "split=0"]
-    byol = estimate(["byol-fixed"], out=tmp_path, only=first, device="cuda")
-    prices = [unit.seconds for unit in byol.units if unit.kind == "pretrain"]
-    assert prices == sorted(prices) and prices[-1] > 3 * prices[0]
-    few, many = (
-        estimate(
-            ["label-efficiency"],
-            out=tmp_path,
-            only=["task=finetune", "downstream=chapman", f"patients={n}"],
-            device="cuda",
-        ).seconds
-        for n in (10, 1000)
-    )
-    assert few < many

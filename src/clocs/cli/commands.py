@@ -327,7 +327,7 @@ def reproduce(
             patient-distances, perturbations, byol-decay, embedding-dim, labelled-fraction,
             appendix-linear, appendix-transfer or all; or report, which writes what is done as one
             page, Markdown tables and JSON, beside the paper's numbers.
-        dry_run: List what would run and how long it should take.
+        dry_run: List what would run, and by the times of finished runs how long it should take.
         report: With the name report: its folder; in the folder of runs by default.
         fill: With the name report: Markdown file whose parts between <!-- clocs:NAME --> and
             <!-- /clocs --> are brought up to date.
@@ -346,13 +346,11 @@ def reproduce(
         raise SettingError("`report` and `fill` go with the name report alone")
     if dry_run:
         from clocs.experiments.estimate import estimate
-        from clocs.training.signals import pick_device
 
         asked = ("stores", "dataset", "seeds", "only", "known")
         found = estimate(
             names,
             out=Path(runs),
-            device=given.get("device") or pick_device(None).type,  # it need not be available
             **{name: given[name] for name in asked if name in given},
         )
         return Answer(found.json(), found.lines())

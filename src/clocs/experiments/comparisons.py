@@ -23,6 +23,7 @@ from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, m
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.grid import Cell, CellTask, Pretraining, grid
+from clocs.experiments.ledger import Draws
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results
 from clocs.files import PUBLIC, write_atomic
@@ -31,6 +32,7 @@ FAMILY = "best of CMSC, CMLC and CMSMLC"
 _UNTRAINED = "stronger untrained"
 _RIVALS = ("mtssl", "byol", "simclr", "supervised", "untrained")
 Column = tuple[CellTask, str, str]  # task, pre-trained on, scored on
+BySplit = dict[int, tuple[dict[str, Any], Draws]]  # result and draws, by patient split
 COLUMNS: tuple[Column, ...] = (  # of tables 1 and 2: E = 128, F = 0.5, four leads
     *(("linear", dataset, dataset) for dataset in paper.PRETRAIN),
     *(("finetune", *pair) for pair in paper.PAIRS),
@@ -53,14 +55,14 @@ def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
     On the patient splits that both have with as many seeds as their first: three seeds leave a test
     two degrees of freedom. The mean over splits is compared, and the splits are resampled, too.
     """
-    splits = _splits_of_both(results, a, b)
-    for cell in (a, b) if splits else ():
-        by_split = _splits(results, cell)
-        many = {split: len((results.result(by_split[split]) or {})["auc"]) for split in splits}
-        splits = [split for split in splits if many[split] >= many[splits[0]]]
+    first, second = (_by_split(results, cell) for cell in (a, b))
+    splits = [split for split in first if split in second]
+    for own in (first, second):
+        seeds = {split: len(own[split][0]["auc"]) for split in splits}
+        splits = [split for split in splits if seeds[split] >= seeds[splits[0]]]
     if not splits:
         return None
-    found = paired(_sampled(results, a, splits), _sampled(results, b, splits))
+    found = paired(_sampled(a, first, splits), _sampled(b, second, splits))
     return None if np.isnan(found.ci95).any() else found
 
 
@@ -139,9 +141,10 @@ def interval_over_splits(
     results: Results, cell: Cell, splits: Sequence[int]
 ) -> tuple[float, float] | None:
     """The 95 % interval of the mean over splits; None unless there are draws on all of them."""
-    if not set(splits) <= _splits(results, cell).keys():
+    known = _by_split(results, cell)
+    if not set(splits) <= known.keys():
         return None
-    low, high = interval(_sampled(results, cell, splits).draws)
+    low, high = interval(_sampled(cell, known, splits).draws)
     return max(low, 0.0), min(high, 1.0)
 
 
@@ -151,32 +154,28 @@ def _on_every_split(cell: Cell) -> dict[int, Cell]:
     return {cell.split_seed: cell} | {seed: grids.on_split(cell, seed) for seed in others}
 
 
-def _splits(results: Results, cell: Cell) -> dict[int, Cell]:
-    """The cell by the patient splits on which it has draws."""
-    cells = _on_every_split(cell).items()
-    return {seed: own for seed, own in cells if results.draws_of(own) is not None}
+def _by_split(results: Results, cell: Cell) -> BySplit:
+    """Where the cell has draws."""
+    found = {}
+    for split, own in _on_every_split(cell).items():
+        result, draws = results.result(own), results.draws_of(own)
+        if result is not None and draws is not None:
+            found[split] = result, draws
+    return found
 
 
-def _splits_of_both(results: Results, a: Cell, b: Cell) -> list[int]:
-    others = _splits(results, b)
-    return [split for split in _splits(results, a) if split in others]
-
-
-def _sampled(results: Results, cell: Cell, splits: Sequence[int]) -> Sampled:
-    """The mean over these splits of a cell that has draws on all of them."""
-    cells = [_splits(results, cell)[split] for split in splits]
-    vectors = [own for one in cells if (own := results.draws_of(one)) is not None]
-    size = min(len(vector) for vector in vectors)
-    weights = mean_weights("split", splits, size)
-    draws = (weights * np.stack([vector[:size] for vector in vectors])).sum(axis=0)
+def _sampled(cell: Cell, known: BySplit, splits: Sequence[int]) -> Sampled:
+    """The mean over these splits, on all of which the cell has draws."""
+    size = min(len(known[split][1]) for split in splits)
+    draws = np.stack([known[split][1][:size] for split in splits])
     by_seed: dict[int, list[float]] = {}
-    for one in cells:
-        result = results.result(one) or {}
-        for number, auc in enumerate(result["auc"]):
-            seed = result["seeds"][number] if "seeds" in result else number
-            by_seed.setdefault(seed, []).append(auc)
+    for split in splits:
+        auc = known[split][0]["auc"]
+        for seed, value in zip(known[split][0].get("seeds", range(len(auc))), auc, strict=True):
+            by_seed.setdefault(seed, []).append(value)
     means = {seed: float(np.mean(values)) for seed, values in by_seed.items()}
-    return Sampled(cell.pretraining.name, means, draws, len(splits))
+    weighted = (mean_weights("split", splits, size) * draws).sum(axis=0)
+    return Sampled(cell.pretraining.name, means, weighted, len(splits))
 
 
 @dataclass(frozen=True)
@@ -238,13 +237,13 @@ def contests(results: Results) -> list[Contest]:
 
 def splits_ahead(results: Results, a: Cell, b: Cell) -> tuple[int, int]:
     """On how many splits a's mean AUC is above b's, and of how many that both have."""
-    splits = _splits_of_both(results, a, b)
-    own, other = _splits(results, a), _splits(results, b)
-
-    def mean(cell: Cell) -> float:
-        return float(np.mean((results.result(cell) or {})["auc"]))
-
-    return sum(mean(own[split]) > mean(other[split]) for split in splits), len(splits)
+    first, second = (_by_split(results, cell) for cell in (a, b))
+    ahead = [
+        np.mean(first[split][0]["auc"]) > np.mean(second[split][0]["auc"])
+        for split in first
+        if split in second
+    ]
+    return int(sum(ahead)), len(ahead)
 
 
 def surviving(made: Sequence[Contest]) -> tuple[str, list[list[str]]]:

@@ -29,21 +29,18 @@ SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0
 SCHEDULES = (25, 50, 100, 200, 400)  # epochs of BYOL, without early stopping
 # the schedules with the best validation AUC on the first patient split; they are run on the others
 CHOSEN_SCHEDULES = {"chapman": 200, "physionet2020": 100}
-# pre-trainings that differ from CMSC's own in one thing: fields of `clocs.pretraining.plan.Plan`
-VARIANTS: dict[str, dict[str, Any]] = {
-    "instance-pairs": {"options": {"positives": "instance"}},
-    "norm-per-view": {"batch_norm": "view"},
-    "unnormalised": {"normalization": "none"},
-    "segments3": {"options": {"segments": 3}},
-    "segments4": {"options": {"segments": 4}},
-}
-ABLATIONS = {  # the title of each row
-    None: "CMSC",
-    "instance-pairs": "positives: pairs of segments alone",
-    "norm-per-view": "batch norm per view",
-    "unnormalised": "signals in mV, not normalized",
-    "segments3": "three segments",
-    "segments4": "four segments",
+# pre-trainings that differ from CMSC's own in one thing: the title of a row, and fields of
+# `clocs.pretraining.plan.Plan`
+VARIANTS: dict[str | None, tuple[str, dict[str, Any]]] = {
+    None: ("CMSC", {}),
+    "instance-pairs": (
+        "positives: pairs of segments alone",
+        {"options": {"positives": "instance"}},
+    ),
+    "norm-per-view": ("batch norm per view", {"batch_norm": "view"}),
+    "unnormalised": ("signals in mV, not normalized", {"normalization": "none"}),
+    "segments3": ("three segments", {"options": {"segments": 3}}),
+    "segments4": ("four segments", {"options": {"segments": 4}}),
 }
 SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
 LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
@@ -95,7 +92,7 @@ class Pretraining:
     @property
     def plan(self) -> dict[str, Any]:
         """What the variant changes in the plan of its training."""
-        return VARIANTS[self.variant] if self.variant else {}
+        return VARIANTS[self.variant][1]
 
     @property
     def name(self) -> str:
@@ -255,7 +252,7 @@ def _byol_fixed() -> list[Cell]:
 
 def _ablations() -> list[Cell]:
     """CMSC with one thing changed at a time, and scored on the frames it was trained on."""
-    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in ABLATIONS]
+    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in VARIANTS]
     found = [
         Cell(encoder, encoder.dataset, "linear")
         for encoder in encoders

@@ -105,11 +105,8 @@ def roc(predictions: Predictions) -> Figure:
     """One curve per class against the rest, per frame and lead, the mean over seeds."""
     from clocs.evaluation.metrics import auc_per_class
 
-    figure = new_figure(6.4, 4.6)
-    axes = figure.add_subplot()
-    hide_frame(axes)
+    figure, axes = _unit_square(f"ROC, {_title(predictions)}")
     axes.set(xlim=(-0.005, 1), ylim=(0, 1.005), aspect="equal")
-    axes.set_title(f"ROC, {_title(predictions)}", fontsize=10, loc="left")
     auc = np.stack([auc_per_class(s, predictions.targets) for s in predictions.probabilities])
     for c, label in enumerate(predictions.labels):
         if np.isnan(auc[:, c]).all():
@@ -119,7 +116,6 @@ def roc(predictions: Predictions) -> Figure:
         curves = [_roc(s[:, c], target) for s in predictions.probabilities]
         text = f"{label}  {auc[:, c].mean():.3f}"
         axes.plot(_GRID, np.mean(curves, axis=0), **_style(c), label=text)
-    axes.plot([0, 1], [0, 1], color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlabel="1 − specificity", ylabel="sensitivity")
     _legend(axes, "AUC")
     return figure
@@ -130,10 +126,7 @@ def calibration(predictions: Predictions) -> Figure:
 
     Ten bins with equally many rows, so that no point rests on a few.
     """
-    figure = new_figure(6.4, 4.6)
-    axes = figure.add_subplot()
-    hide_frame(axes)
-    axes.set_title(f"Calibration, {_title(predictions)}", fontsize=10, loc="left")
+    figure, axes = _unit_square(f"Calibration, {_title(predictions)}")
     for c, label in enumerate(predictions.labels):
         predicted = predictions.probabilities[:, :, c].ravel()
         true = np.tile(predictions.targets[:, c], len(predictions.seeds)).astype(bool)
@@ -145,7 +138,6 @@ def calibration(predictions: Predictions) -> Figure:
         off = float(sum(abs(a - b) * len(rows) for a, b, rows in zip(x, y, bins, strict=True)))
         text = f"{label}  {off / len(predicted):.3f}"
         axes.plot(x, y, marker="o", markersize=3.5, **_style(c), label=text)
-    axes.plot([0, 1], [0, 1], color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1))
     _legend(axes, "mean error")
     return figure
@@ -229,6 +221,16 @@ def _roc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> NDArray[np.fl
     hits, false = np.cumsum(target[order])[last], np.cumsum(~target[order])[last]
     x, y = np.append(0, false / false[-1]), np.append(0, hits / hits[-1])
     return np.asarray(np.interp(_GRID, x, y))
+
+
+def _unit_square(title: str) -> tuple[Figure, Axes]:
+    """From 0 to 1, with a dashed diagonal."""
+    figure = new_figure(6.4, 4.6)
+    axes = figure.add_subplot()
+    hide_frame(axes)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.plot([0, 1], [0, 1], color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
+    return figure, axes
 
 
 def _legend(axes: Axes, title: str) -> None:

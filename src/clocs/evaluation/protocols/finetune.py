@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from clocs.evaluation.protocols import HEAD_DROPOUT, STOP_BY, EvaluationProtocol
@@ -35,17 +36,15 @@ def predict(
     from clocs.training.loop import fit
 
     frames, device = given.frames, given.device
-    dtype = getattr(torch, precision)
-    encoder = given.checkpoints[0].encoder
-    signals = finetune_task.signals_of(
-        frames,
-        device,
-        dtype,
-        encoder,
-        members=len(given.seeds),
-        batch_size=min(given.settings.batch_size, len(given.parts[0].rows)),
+    signals_of = partial(
+        finetune_task.signals_of,
+        device=device,
+        dtype=getattr(torch, precision),
+        encoder=given.checkpoints[0].encoder,
         stream=given.stream,
     )
+    batch_size = min(given.settings.batch_size, len(given.parts[0].rows))
+    signals = signals_of(frames, members=len(given.seeds), batch_size=batch_size)
     train = finetune_task.LabeledWindows.of(replace(given.parts[0], per="row"), device)
     validation = finetune_task.LabeledWindows.of(given.parts[1], device)
     labeled = given.labeled_rows
@@ -90,15 +89,7 @@ def predict(
         for part in given.parts[1:]:
             own = signals
             if part.frames is not frames:
-                own = finetune_task.signals_of(
-                    part.frames,
-                    device,
-                    dtype,
-                    encoder,
-                    members=len(members),
-                    batch_size=0,
-                    stream=given.stream,
-                )
+                own = signals_of(part.frames, members=len(members), batch_size=0)
             windows = finetune_task.LabeledWindows.of(part, device)
             found = task.logits(best.weights, best.buffers, windows, own)
             for place, member in enumerate(members):
