@@ -225,7 +225,7 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         context.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def groups(
     small_frames: Frames, tmp_path_factory: pytest.TempPathFactory
 ) -> list[list[Checkpoint]]:

@@ -6,11 +6,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from clocs.experiments.runner import Profile
 from command_line import Done
 from snippets import (
     ROOT,
@@ -22,7 +20,7 @@ from snippets import (
     snippets,
     wide_tables,
 )
-from stand_ins import write_runs, write_stand_ins
+from stand_ins import write_stand_ins
 
 # The pages that a newcomer follows run; the commands and the Python of all others are parsed, with
 # their options and parameters, by test_docs.py.
@@ -35,6 +33,7 @@ PAGES = {page: ROOT / page for page in RUN}
 NOT_RUN = {
     "source .venv/bin/activate": "only the shell that a person types in",
     "script/": "sets up .venv first (test_demo.py, test_fuzz.py)",
+    "clocs export": "takes seconds to trace (test_export.py, test_shipped_commands.py)",
 }
 # Words that are added to a command, by its beginning, the longest that fits: less of the same.
 SHORTER = {
@@ -44,24 +43,22 @@ SHORTER = {
 REPLACED = {
     "README.md": {
         "seeds=5": "epochs=1",
-        "rhythm-chapman --to onnx --out rhythm.onnx": "cmsc-chapman --to torch --out r.pt2",
     },
+    "docs/first-steps.md": {" --explain why.png": ""},  # README.md has the same
     "docs/sweep.md": {"epochs=20": "epochs=1", "n_trials=12": "n_trials=2"},
 }
 MADE = re.compile(r"""(?:--out |\bout=)["']?([\w./-]+)""")  # what a snippet writes
 AGAIN = re.compile(r"(?:runs|stores)/[^/]+|store")  # what a later block of a page makes once more
-GROUPS = ("data", "indexes", "runs", "stores")  # folders whose contents a page finds one by one
+GROUPS = ("runs", "stores")  # folders whose contents a page finds one by one
 TOKEN = "more-than-sixteen-characters"
-QUICK = Profile(epochs=1, patience=1, curve_epochs=1, resamples=0)
 
 
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder whose contents every page finds in its own."""
     folder = tmp_path_factory.mktemp("stand-ins")
-    with one_process(), patch("clocs.experiments.reproduce.PAPER", QUICK):
+    with one_process():
         write_stand_ins(folder)
-        write_runs(folder)
         yield folder
 
 

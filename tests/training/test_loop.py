@@ -79,16 +79,16 @@ def test_a_fleet_equals_its_singles_in_float64(few_frames: Frames) -> None:
             assert torch.allclose(tensor[0], fleet.weights[name][member], atol=1e-10), name
 
 
-def test_two_runs_with_one_seed_give_identical_weights(small_frames: Frames) -> None:
-    first, second = (train(small_frames, [7], epochs=2) for _ in range(2))
+def test_two_runs_with_one_seed_give_identical_weights(few_frames: Frames) -> None:
+    first, second = (train(few_frames, [7], epochs=2) for _ in range(2))
     for name, tensor in first.weights.items():
         assert torch.equal(tensor, second.weights[name])
-    other = train(small_frames, [8], epochs=2)
+    other = train(few_frames, [8], epochs=2)
     assert not torch.equal(first.weights["conv1.weight"], other.weights["conv1.weight"])
 
 
 def test_an_interrupted_run_resumes_to_identical_weights(
-    small_frames: Frames, tmp_path: Path
+    few_frames: Frames, tmp_path: Path
 ) -> None:
     class StopError(Exception):
         pass
@@ -99,13 +99,13 @@ def test_an_interrupted_run_resumes_to_identical_weights(
 
     state = tmp_path / "state.safetensors"
     with pytest.raises(StopError):
-        train(small_frames, [0, 1], epochs=5, state=state, save_every=0, on_epoch=stop)
+        train(few_frames, [0, 1], epochs=5, state=state, save_every=0, on_epoch=stop)
     numbers: list[int] = []
     resumed = train(
-        small_frames, [0, 1], epochs=5, state=state, on_epoch=lambda e: numbers.append(e.number)
+        few_frames, [0, 1], epochs=5, state=state, on_epoch=lambda e: numbers.append(e.number)
     )
     assert numbers == [3, 4, 5]
-    whole = train(small_frames, [0, 1], epochs=5)
+    whole = train(few_frames, [0, 1], epochs=5)
     for name, tensor in whole.weights.items():
         assert torch.equal(tensor, resumed.weights[name])
     assert whole.validation_loss == resumed.validation_loss
@@ -147,10 +147,10 @@ def test_every_method_trains_as_a_fleet_that_equals_its_singles(
 
 
 @pytest.mark.parametrize("method", ["supervised", "mtssl", "simclr", "cmlc", "cmsmlc"])
-def test_every_method_lowers_its_loss(small_frames: Frames, method: str) -> None:
+def test_every_method_lowers_its_loss(few_frames: Frames, method: str) -> None:
     seen: list[float] = []
     fit(
-        contrast(small_frames, 1, method),
+        contrast(few_frames, 1, method),
         [0],
         Settings(epochs=6, batch_size=32, lr=1e-3),
         device=CPU,
@@ -159,8 +159,8 @@ def test_every_method_lowers_its_loss(small_frames: Frames, method: str) -> None
     assert seen[-1] < seen[0]
 
 
-def test_byols_target_is_a_moving_average_of_the_online_network(small_frames: Frames) -> None:
-    task = contrast(small_frames, 1, "byol", torch.float64)
+def test_byols_target_is_a_moving_average_of_the_online_network(few_frames: Frames) -> None:
+    task = contrast(few_frames, 1, "byol", torch.float64)
     done = fit(
         task, [0], Settings(epochs=1, batch_size=10_000, lr=1e-2), device=CPU, dtype=torch.float64
     )
