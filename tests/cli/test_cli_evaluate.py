@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import clocs
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import SettingError
 from clocs.evaluation.result import Predictions
 from clocs.store.store import Store
@@ -20,9 +20,7 @@ QUICK = ("--epochs", 2, "--batch-size", 64, "--resamples", 50)
 
 
 def evaluate(*arguments: object) -> str:
-    done = CliRunner().invoke(
-        root_command(), ["evaluate", *map(str, arguments)], catch_exceptions=False
-    )
+    done = CliRunner().invoke(Root(), ["evaluate", *map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -130,7 +128,7 @@ def test_the_optimizer_is_chosen_on_the_command_line_and_said_in_the_json(
     runs: list[Path], small_store: Store, tmp_path: Path
 ) -> None:
     pretrained = CliRunner().invoke(
-        root_command(),
+        Root(),
         [str(word) for word in (
             "pretrain", small_store.path, "--out", tmp_path / "run", "--embedding-dim", 8,
             "--epochs", 1, "--batch-size", 64, *OPTIMIZER, "--json",

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from clocs import Checkpoint, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def file(checkpoint: Checkpoint, tmp_path: Path) -> Path:
 
 
 def export(*words: object) -> str:
-    done = CliRunner().invoke(root_command(), ["export", *map(str, words)])
+    done = CliRunner().invoke(Root(), ["export", *map(str, words)])
     assert done.exit_code == 0, done.output
     return done.stdout
 

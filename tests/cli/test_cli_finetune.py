@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from clocs import Checkpoint, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import SettingError
 
 
 def run(*words: object) -> str:
-    done = CliRunner().invoke(root_command(), [*map(str, words)], catch_exceptions=False)
+    done = CliRunner().invoke(Root(), [*map(str, words)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 import clocs
 import edf_files
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.models.model_card import model_card
 from clocs.training.card import SHIPPED
 
 
 def typed(*words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(root_command(), [str(word) for word in words])
+    result = CliRunner().invoke(Root(), [str(word) for word in words])
     assert result.exit_code == code, result.output + repr(result.exception)
     return result.stdout + result.stderr
 

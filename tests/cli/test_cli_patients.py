@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import clocs as clocs_package
 from clocs import Checkpoint, Store, open_store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root, root_command
 from clocs.errors import ClocsError
 from clocs.frames.splits import PARTS
 from clocs.patients.build_index import open_index
@@ -32,6 +32,8 @@ from clocs.patients.rows import LEVELS
 from clocs.recording import FrameSpec
 from clocs.store.manifest import MANIFEST
 
+COMMANDS = root_command().commands
+
 
 @dataclass
 class Done:
@@ -41,7 +43,7 @@ class Done:
 
 def clocs(*arguments: object, code: int = 0) -> Done:
     """The command in this process: starting one for each takes seconds."""
-    result = CliRunner().invoke(root_command(), [str(one) for one in arguments])
+    result = CliRunner().invoke(Root(), [str(one) for one in arguments])
     error = result.exception
     if error is not None and not isinstance(error, SystemExit | ClocsError):
         raise error
@@ -323,7 +325,7 @@ def test_help_lists_the_choices_and_a_wrong_one_is_named(
 ) -> None:
     (found,) = (
         parameter.type.choices
-        for parameter in root_command().commands[command].params
+        for parameter in COMMANDS[command].params
         if option in parameter.opts and isinstance(parameter.type, click.Choice)
     )
     assert tuple(found) == choices

@@ -11,13 +11,13 @@ import torch
 from click.testing import CliRunner, Result
 
 from clocs import Checkpoint, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.models.classifier import Classifier
 from clocs.training.card import ClassifierCard
 
 
 def run(*words: object) -> Result:
-    return CliRunner().invoke(root_command(), [*map(str, words)], catch_exceptions=False)
+    return CliRunner().invoke(Root(), [*map(str, words)], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

@@ -89,9 +89,3 @@ def test_every_command_that_takes_a_classifier_takes(name: str, own: Path) -> No
     run_all(name, OF_CLASSIFIERS, own)
     if name in EVERY:
         clocs("explore", "--checkpoint", ENCODERS[0], "store", "--model", name, cwd=own)
-
-
-def test_export_writes_a_program_of_torch(own: Path) -> None:
-    """Of one: tracing takes seconds; test_export.py, README.md and the wheel trace the others."""
-    words = ("--to", "torch", "--out", "model.pt2", "--check", "store")
-    clocs("export", "cmsmlc-many-leads", *words, cwd=own)

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 import clocs
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.datasets import download as download_module
 from clocs.datasets.base import datasets
 from clocs.datasets.download import (
@@ -543,17 +543,17 @@ def test_every_named_dataset_with_files_is_published_somewhere() -> None:
 
 
 def test_the_command_lists_all_and_shows_what_to_run_next() -> None:
-    words = CliRunner().invoke(root_command(), ["download"]).output
+    words = CliRunner().invoke(Root(), ["download"]).output
     for name in PUBLICATIONS:
         assert f"clocs download {name}" in words
-    facts = json.loads(CliRunner().invoke(root_command(), ["download", "--json"]).output)
+    facts = json.loads(CliRunner().invoke(Root(), ["download", "--json"]).output)
     assert [one["name"] for one in facts] == list(PUBLICATIONS)
 
 
 def test_a_dry_run_writes_nothing(web: Web, listed: dict[str, bytes], tmp_path: Path) -> None:
     target = tmp_path / "data"
     words = ["download", "mitbih", "--only", "100.hea", "--url", web.url]
-    done = CliRunner().invoke(root_command(), [*words, f"--out={target}", "--dry-run"])
+    done = CliRunner().invoke(Root(), [*words, f"--out={target}", "--dry-run"])
     assert "1 files would go into" in " ".join(done.output.split())
     assert not target.exists()
     assert set(web.asked()) == {"SHA256SUMS.txt"}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import clocs
 from clocs import Checkpoint, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.make import make_frames
 from clocs.recording import UNNAMED_LEAD, FrameSpec
@@ -96,9 +96,9 @@ def test_the_command_has_per_and_seconds(
         one.save(tmp_path / "run" / f"seed-{one.card.seed}.safetensors")
     given = ["evaluate", str(tmp_path / "run"), str(small_store.path), "--protocol", "knn"]
     given += ["--resamples", "0", "--seconds", "5"]
-    done = CliRunner().invoke(root_command(), [*given, "--json"])
+    done = CliRunner().invoke(Root(), [*given, "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["per"] == "recording"
-    done = CliRunner().invoke(root_command(), [*given, "--per", "row"])
+    done = CliRunner().invoke(Root(), [*given, "--per", "row"])
     assert done.exit_code == 0 and "AUC per frame" in done.stdout

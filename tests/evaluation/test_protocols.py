@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import clocs
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import SettingError
 from clocs.evaluation import protocols
 from clocs.evaluation.protocols import EvaluationProtocol
@@ -76,7 +76,7 @@ def test_the_command_line_has_the_protocol_and_its_numbers(
     checkpoint.save(tmp_path / "seed-0.safetensors")
     words = ["evaluate", tmp_path / "seed-0.safetensors", small_store.path]
     words += ["--protocol", "centroid", "--temperature", 2, "--resamples", 0, "--json"]
-    done = CliRunner().invoke(root_command(), [str(word) for word in words], catch_exceptions=False)
+    done = CliRunner().invoke(Root(), [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0, (done.output, done.exception)
     assert json.loads(done.stdout)["settings"] == {"temperature": 2.0}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import TrainingError
 from clocs.experiments.estimate import estimate
 from clocs.experiments.grid import grid
@@ -38,7 +38,7 @@ print(clocs.reproduce(
 
 def clocs(*arguments: str) -> dict[str, Any]:
     """A command that succeeds, and the JSON it prints."""
-    done = CliRunner().invoke(root_command(), [*arguments, "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(Root(), [*arguments, "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -45,36 +45,28 @@ def runs_of(folder: Path) -> dict[str, Run]:
         ledger.close()
 
 
-def test_a_killed_grid_loses_at_most_the_current_run(tmp_path: Path) -> None:
+def test_a_killed_grid_loses_at_most_the_current_run_and_two_processes_never_do_the_same(
+    tmp_path: Path,
+) -> None:
     process = start(tmp_path)
     assert process.stdout is not None
-    words = [process.stdout.readline() for _ in range(2)]
+    first = process.stdout.readline()
     process.kill()
     process.wait()
-    assert all("trained" in line for line in words)
+    assert "trained" in first
     before = {name for name, run in runs_of(tmp_path).items() if run.state == "done"}
-    assert len(before) >= 2
-    again = start(tmp_path)
-    output, _ = again.communicate(timeout=600)
-    assert again.returncode == 0
+    assert before
+    processes = [start(tmp_path) for _ in range(2)]
+    outputs = [one.communicate(timeout=600)[0] for one in processes]
+    assert [one.returncode for one in processes] == [0, 0]
     runs = runs_of(tmp_path)
     assert {run.state for run in runs.values()} == {"done"}
     attempts = Counter(run.attempts for run in runs.values())
     assert attempts[1] >= len(runs) - 1 and attempts[2] <= 1  # one was in hand, or none
-    assert output.count("trained") <= len(process_cells()) - len(before)
-
-
-def test_two_processes_never_do_the_same_run(tmp_path: Path) -> None:
-    processes = [start(tmp_path) for _ in range(2)]
-    outputs = [process.communicate(timeout=600)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    runs = runs_of(tmp_path)
-    assert {run.state for run in runs.values()} == {"done"}
-    assert {run.attempts for run in runs.values()} == {1}
     learned = [
         line.split()[1] for text in outputs for line in text.splitlines() if "trained" in line
     ]
-    assert len(learned) == len(set(learned)) == len(process_cells())
+    assert len(learned) == len(set(learned)) <= len(process_cells()) - len(before)
 
 
 def test_what_is_done_is_not_done_again(library: Library, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import unhurried
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import SettingError
 from clocs.explorer import run
 from clocs.explorer.session import Session
@@ -30,7 +30,7 @@ def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
         (["--embeddings", "nowhere.parquet"], "nowhere.parquet"),
         (["only-a-store"], "only-a-store"),
     ):
-        result = CliRunner().invoke(root_command(), ["explore", "--no-browse", *arguments])
+        result = CliRunner().invoke(Root(), ["explore", "--no-browse", *arguments])
         assert result.exit_code != 0
         assert expected in str(result.exception)
         assert result.exception is not None

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 
 import clocs
 from clocs import Checkpoint, Frames, FrameSpec, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import SettingError
 from clocs.figures.canvas import save
 from clocs.figures.draw import first_frame, show_perturbations, show_similarity, show_views
@@ -47,7 +47,7 @@ def frames(small_store: Store) -> Frames:
 
 
 def run(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(root_command(), ["figure", *map(str, arguments)])
+    result = CliRunner().invoke(Root(), ["figure", *map(str, arguments)])
     assert result.exit_code == code, result.output
     return result.stdout
 
@@ -174,7 +174,7 @@ def test_a_command_refuses_what_it_cannot_draw(small_store: Store, tmp_path: Pat
         (["perturbations", "--out", str(tmp_path / "p.png"), "--recording", "nobody"], "nobody"),
     ):
         command = ["figure", arguments[0], str(small_store.path), *arguments[1:]]
-        error = CliRunner().invoke(root_command(), command).exception
+        error = CliRunner().invoke(Root(), command).exception
         assert isinstance(error, SettingError)
         assert words in str(error)
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import clocs
 from clocs import Frames, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.encoders.make import ENCODERS
 from clocs.errors import ClocsWarning, SettingError
 from clocs.frames.frames import ABSENT
@@ -294,7 +294,7 @@ def test_the_command_line_takes_the_options_of_many_leads(
         str(tmp_path / "run"),
         "--json",
     ]
-    ran = CliRunner().invoke(root_command(), given, catch_exceptions=False)
+    ran = CliRunner().invoke(Root(), given, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     card = load_checkpoint(tmp_path / "run").card
     assert card.encoder["leads"] == ["V2", "II", "aVL"] and card.frame == FrameSpec(2, 100)

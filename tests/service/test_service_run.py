@@ -24,7 +24,7 @@ from click.testing import CliRunner
 import clocs
 import unhurried
 from clocs import Checkpoint, Recording
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import CheckpointError, SettingError
 from clocs.service.bodies import Limits, example_body
 from clocs.service.service import Computation, Result, Service, open_models
@@ -227,7 +227,7 @@ def test_the_command_refuses_bad_arguments_with_a_sentence(files: list[str]) -> 
         ([f"a/b={files[0]}"], "no name for an address"),
         (["--index", files[0]], "is not an index"),
     ):
-        result = CliRunner().invoke(root_command(), ["serve", *arguments])
+        result = CliRunner().invoke(Root(), ["serve", *arguments])
         assert result.exit_code != 0
         assert expected in str(result.exception)
 

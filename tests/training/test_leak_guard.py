@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from clocs import Checkpoint, Frames, Store
-from clocs.cli.main import root_command
+from clocs.cli.main import Root
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
@@ -79,11 +79,11 @@ def test_hashes_of_recordings_can_be_left_out_and_the_guard_says_what_it_cannot_
 
 def test_the_command_leaves_hashes_out_and_info_says_so(small_store: Store, tmp_path: Path) -> None:
     words = ["pretrain", str(small_store.path), "--method", "random-bn", "--no-recording-hashes"]
-    made = CliRunner().invoke(root_command(), [*words, "--out", str(tmp_path / "run"), "--json"])
+    made = CliRunner().invoke(Root(), [*words, "--out", str(tmp_path / "run"), "--json"])
     assert made.exit_code == 0, made.output
     (card,) = json.loads(made.stdout)
     assert (card["recording_hashes"], card["hashed_recordings"]) == (False, 0)
-    shown = CliRunner().invoke(root_command(), ["info", str(tmp_path / "run")])
+    shown = CliRunner().invoke(Root(), ["info", str(tmp_path / "run")])
     assert re.search(r"recording hashes +│ no ", shown.stdout)
 
 
