@@ -35,7 +35,7 @@ ONLY = (
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("runs")
     with tiny_leads() as name:
-        recipe = replace(TINY, encoder=name)
+        recipe = replace(TINY, encoder=name, patients=8)
         done = run(folder, stages="abcef", only=ONLY, recipe=recipe, device="cpu")
     assert not done.failed and not done.left
     yield folder
