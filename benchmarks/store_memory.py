@@ -87,7 +87,7 @@ def _peak() -> int:
 
 def _step(step: str, folder: Path, dataset: Short) -> dict[str, float]:
     """Growth and peak of this process's memory over one step."""
-    from clocs.frames.make import possible_frames
+    from clocs.frames.make import plan_frames
     from clocs.store.store import open_store
 
     open_store(folder / "few").table.height  # noqa: B018 (imports, and threads of polars)
@@ -101,7 +101,7 @@ def _step(step: str, folder: Path, dataset: Short) -> dict[str, float]:
         store = open_store(folder / ("whole" if step == "open whole" else "shards"))
         kept += [store, store.table]
         if step == "plan frames":
-            kept.append(possible_frames(store))
+            kept.append(plan_frames(store))
     gc.collect()
     return {"resident": _resident() - before, "peak": _peak() - before}
 

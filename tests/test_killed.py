@@ -201,7 +201,7 @@ def test_no_flipped_bit_of_a_state_is_taken_for_sound(run: Path) -> None:
 def test_a_state_without_a_digest_is_not_resumed(run: Path, few_frames: Frames) -> None:
     for name in (STATE, PREVIOUS):
         (run / name).write_bytes(save(load((run / name).read_bytes())))
-    with pytest.raises(CheckpointError, match="an earlier version of clocs wrote none"):
+    with pytest.raises(CheckpointError, match="is not a training state that can be resumed"):
         pretrain_frames(few_frames, PLAN, run, resume=True)
 
 
@@ -216,7 +216,7 @@ def test_the_state_of_another_training_is_not_resumed(run: Path, few_frames: Fra
 def test_a_damaged_log_stops_no_training(run: Path, few_frames: Frames, damage: bytes) -> None:
     log = run / "log.jsonl"
     log.write_bytes(damage + log.read_bytes())
-    with pytest.warns(ClocsWarning, match=r"log.jsonl has 1 line that cannot be read"):
+    with pytest.warns(ClocsWarning, match=r"log.jsonl has 1 line\(s\) that cannot be read"):
         pretrain_frames(few_frames, PLAN, run, resume=True)
     assert [line["epoch"] for line in lines(run)] == [1, 2, 3, 4, 5, 6]
 
@@ -247,7 +247,7 @@ def test_where_both_states_are_damaged_it_says_so_and_touches_nothing(
     for name in (STATE, PREVIOUS):
         (run / name).write_bytes(b"not a state")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with pytest.raises(CheckpointError, match=f"{STATE} is not .*delete {STATE} and {PREVIOUS}"):
+    with pytest.raises(CheckpointError, match=f"{STATE} is not .*delete it and the previous one"):
         pretrain_frames(few_frames, PLAN, run, resume=True)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 

@@ -91,13 +91,14 @@ class ArrayFile:
         facts: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]],
         *,
+        keep: Path | None = None,
         mode: int = PRIVATE,
     ) -> None:
-        """Write a file, complete or not at all; `mode` as for `write_atomic`."""
+        """Write a file, complete or not at all; `keep` and `mode` as for `write_atomic`."""
         plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         full = {**facts, "format": self.format, "checksum": _checksum(plain)}
         full["sha256"] = own_hash(full)
-        write_atomic(path, save(plain, {self.key: json.dumps(full)}), mode=mode)
+        write_atomic(path, save(plain, {self.key: json.dumps(full)}), keep=keep, mode=mode)
 
     def read_facts(self, path: Path) -> dict[str, Any]:
         """The facts alone, compared with their hash."""

@@ -12,7 +12,7 @@ import clocs
 from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.training.card import SHIPPED, SHIPPED_FOLDER, weights_path
-from clocs.training.checkpoint import Checkpoint, as_checkpoint, as_checkpoints, load_checkpoint
+from clocs.training.checkpoint import Checkpoint, load_checkpoint, load_checkpoints
 
 MAX_BYTES = 25_000_000  # of all weights
 
@@ -44,8 +44,8 @@ def test_the_papers_encoders_are_fully_trained(dataset: str) -> None:
 
 
 def test_whatever_takes_a_checkpoint_takes_a_name() -> None:
-    one = as_checkpoint("cmsc-chapman")
-    (other,) = as_checkpoints(Path("cmsc-chapman"))
+    one = load_checkpoint("cmsc-chapman")
+    (other,) = load_checkpoints(Path("cmsc-chapman"))
     assert one.fingerprint == other.fingerprint
     assert np.array_equal(one.recordings, other.recordings)
 
@@ -56,10 +56,10 @@ def test_a_path_wins_over_a_name_with_a_notice(
     checkpoint.save(tmp_path / "cmsc-chapman" / "seed-0.safetensors")
     monkeypatch.chdir(tmp_path)
     with pytest.warns(ClocsWarning, match="the former is used"):
-        assert as_checkpoint("cmsc-chapman").fingerprint == checkpoint.fingerprint
+        assert load_checkpoint("cmsc-chapman").fingerprint == checkpoint.fingerprint
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert as_checkpoint("cmsc-physionet2020").card.dataset == "physionet2020"
+        assert load_checkpoint("cmsc-physionet2020").card.dataset == "physionet2020"
 
 
 def test_an_unknown_name_gets_a_sentence_with_close_ones() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import RLock
 from typing import Any
 
@@ -85,11 +85,11 @@ class ModuleEncoder(Encoder):
 
     Attributes:
         make_module: Called with `embedding_dim`, `samples` and `dropout` by keyword.
-        outline: The module without memory, on the meta device, where it can be made there.
+        module: Which all members' weights are put into; its own are never used.
     """
 
     make_module: Callable[..., Any] = nn.Identity
-    outline: nn.Module = field(default_factory=nn.Identity, repr=False, compare=False)
+    module: nn.Module = field(default_factory=nn.Identity, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         shape = (2, len(self.leads) or 1, self.samples)
@@ -98,13 +98,9 @@ class ModuleEncoder(Encoder):
             given.append(torch.ones(shape[:2], dtype=torch.bool))
         try:
             with torch.no_grad():
-                found = self.outline.eval()(*(one.to("meta") for one in given)).shape
-        except Exception:  # not every module can do without data
-            try:
-                with torch.no_grad():
-                    found = self._module.eval()(*given).shape
-            except Exception as error:
-                raise _failed(self.name, self.samples, error) from error
+                found = self.module.eval()(*given).shape
+        except Exception as error:
+            raise _failed(self.name, self.samples, error) from error
         if found != (2, self.embedding_dim):
             raise SettingError(
                 f"the encoder {self.name!r} turns a batch of {shape} into {tuple(found)}, not "
@@ -119,8 +115,8 @@ class ModuleEncoder(Encoder):
     def parameters(self, keys: Tensor) -> Weights:
         """As the module initializes itself, seeded by each member's key; keys: (members,)."""
         if not len(keys):
-            outline = _weights(self.outline).items()
-            return {name: torch.empty(0, *p.shape, dtype=p.dtype) for name, p in outline}
+            own = _weights(self.module).items()
+            return {name: torch.empty(0, *p.shape, dtype=p.dtype) for name, p in own}
         members = [_weights(self._made(key)) for key in keys.tolist()]
         return {name: torch.stack([own[name] for own in members]) for name in members[0]}
 
@@ -132,7 +128,7 @@ class ModuleEncoder(Encoder):
 
     def encode(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         with _ONE_AT_A_TIME:
-            self._module.to(x.device).eval()
+            self.module.to(x.device).eval()
             return torch.stack(
                 [self._forward(_member(weights | buffers, i), own) for i, own in enumerate(x)]
             )
@@ -142,8 +138,8 @@ class ModuleEncoder(Encoder):
     ) -> tuple[Tensor, Weights]:
         z, after = [], []
         with _ONE_AT_A_TIME:
-            self._module.to(x.device).train()
-            for layer in self._module.modules():
+            self.module.to(x.device).train()
+            for layer in self.module.modules():
                 if isinstance(layer, _NormBase):
                     layer.momentum = momentum
             for i, key in enumerate(keys.tolist()):
@@ -171,7 +167,7 @@ class ModuleEncoder(Encoder):
         dtype = next((t.dtype for t in state.values()), x.dtype)
         x = x.to(dtype)
         given = (x.nan_to_num(), ~x[..., 0].isnan()) if self.leads else (x[:, None],)
-        z: Tensor = functional_call(self._module, state, given)
+        z: Tensor = functional_call(self.module, state, given)
         return z.to(dtype)
 
     def _made(self, key: int) -> nn.Module:
@@ -185,13 +181,8 @@ class ModuleEncoder(Encoder):
         return module
 
     @cached_property
-    def _module(self) -> nn.Module:
-        """The module that all members' weights are put into; its own are never used."""
-        return self._made(0)
-
-    @cached_property
     def _initial_buffers(self) -> Weights:
-        module, trained = self._module, _weights(self._module)
+        module, trained = self.module, _weights(self.module)
         named = {PREFIX + n: t for n, t in (*module.named_parameters(), *module.named_buffers())}
         return {
             name: tensor.detach().clone()
@@ -214,22 +205,19 @@ class _WithMask(nn.Module):
         return z
 
 
+@lru_cache(maxsize=8)
 def as_encoder(name: str, make: Callable[..., Encoder | nn.Module], **arguments: Any) -> Encoder:
     """What `make` makes of these arguments, as an encoder."""
     try:
-        with torch.device("meta"):  # shapes without memory
+        with _seeded(0):
             made = make(**arguments)
     except ClocsError:
         raise
-    except Exception:  # not every module can be made without data
-        try:
-            with _seeded(0):
-                made = make(**arguments)
-        except Exception as error:
-            raise _failed(name, arguments["samples"], error) from error
+    except Exception as error:
+        raise _failed(name, arguments["samples"], error) from error
     if isinstance(made, Encoder):
         return made
-    return ModuleEncoder(**arguments, name=name, make_module=make, outline=made)
+    return ModuleEncoder(**arguments, name=name, make_module=make, module=made)
 
 
 def _failed(name: str, samples: int, error: Exception) -> SettingError:

@@ -21,7 +21,6 @@ step next to one another in memory.
 
 from __future__ import annotations
 
-import weakref
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -460,7 +459,7 @@ def _folded(network: Network, tensors: Weights) -> Weights:
     return folded
 
 
-_FOLDED: OrderedDict[int, tuple[list[tuple[weakref.ref[Tensor], int]], Weights]] = OrderedDict()
+_FOLDED: OrderedDict[tuple[tuple[int, int], ...], tuple[Sequence[Tensor], Weights]] = OrderedDict()
 
 
 def _folded_once(network: Network, given: Sequence[Tensor], tensors: Weights) -> Weights:
@@ -468,19 +467,17 @@ def _folded_once(network: Network, given: Sequence[Tensor], tensors: Weights) ->
 
     Kernels are in the order in which convolutions read them.
     """
-    known, made = _FOLDED.get(id(given[0]), ([], {}))
-    same = len(known) == len(given) and all(
-        ref() is t and version == t._version for (ref, version), t in zip(known, given, strict=True)
-    )
-    if not same:
+    key = tuple((id(tensor), tensor._version) for tensor in given)
+    found = _FOLDED.get(key)
+    if found is None:
         made = {
             name: value.mT.contiguous().mT if value.ndim == 3 else value
             for name, value in _folded(network, tensors).items()
         }
-        _FOLDED[id(given[0])] = [(weakref.ref(t), t._version) for t in given], made
+        found = _FOLDED[key] = given, made  # which are kept, so that no other tensor has their ids
         if len(_FOLDED) > _KEPT:
             _FOLDED.popitem(last=False)
-    return made
+    return found[1]
 
 
 def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:

@@ -23,8 +23,8 @@ from clocs.frames.splits import Split, split_of
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, with_derived
-from clocs.training import Settings, settings_in, takes_settings
-from clocs.training.checkpoint import Checkpoint, as_checkpoints
+from clocs.training import Settings, settings_in
+from clocs.training.checkpoint import Checkpoint, load_checkpoints
 from clocs.training.embed import StoreVectors
 from clocs.training.loop import Epoch
 from clocs.training.signals import pick_device
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from clocs.store.store import Store
 
 
-@takes_settings
 def evaluate(
     checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
     store: Store | Path | str,
@@ -135,7 +134,7 @@ def evaluate_many(
     Returns:
         Scores and predictions, one per method; then the untrained encoders.
     """
-    groups = [as_checkpoints(one) for one in checkpoints]
+    groups = [load_checkpoints(one) for one in checkpoints]
     _check_distinct(groups)
     by = split_of(split, test_folds, validation_folds)
     if folds is not None and by is not None:

@@ -26,7 +26,7 @@ from clocs.pretraining.perturbations import normals
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import stack
 from clocs.training.loop import Task
-from clocs.training.signals import EncoderInput, Signals
+from clocs.training.signals import Signals
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
 _AT_ONCE = {"cpu": 2048, "cuda": 16384}
@@ -84,7 +84,7 @@ class FinetuneTask(Task):
             )
         self.initial = _in_order(self.encoder, *stack(checkpoints))
         self.capturable, self.streamed = self.encoder.capturable, signals.streamed
-        self.as_input = EncoderInput.of([one.card for one in checkpoints], signals.flat.device)
+        self.card = checkpoints[0].card
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
         self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
@@ -99,7 +99,6 @@ class FinetuneTask(Task):
 
     def of(self, members: list[int]) -> FinetuneTask:
         some = copy(self)
-        some.as_input = self.as_input.of_members(members)
         some.rows, some.counts = self.rows[members], self.counts[members]
         some.weights = None if self.weights is None else self.weights[members]
         return some
@@ -135,7 +134,8 @@ class FinetuneTask(Task):
         """rows: (members, batch), numbers of labeled rows."""
         own = self.rows.gather(1, rows.clamp(min=0))  # −1: a member that has finished its epoch
         starts = self.augmentation.starts(self.train.starts[own], own, keys)
-        x = self.as_input(self.signals, self.signals.located(starts), self.train.scale[own])
+        where = self.signals.located(starts)
+        x = self.signals.as_input(self.card, where, self.train.scale[own])
         x = self.augmentation.signals(x, keys)
         z, buffers = self.encoder.encode_training(weights, buffers, x, keys)
         if self.head_dropout:
@@ -185,7 +185,7 @@ class FinetuneTask(Task):
         if signals.streamed:
             pieces = signals.staged(part.starts.cpu().split(size))
         for some, scale in zip(pieces, part.scale.split(size), strict=True):
-            x = self.as_input(signals, some, scale)
+            x = signals.as_input(self.card, some, scale)
             x = x.expand(members, *x.shape[-3 if leads else -2 :])
             yield head_logits(self.encoder, weights, buffers, x)
 

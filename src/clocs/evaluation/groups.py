@@ -197,7 +197,9 @@ def _same_encoder(groups: Sequence[Sequence[Checkpoint]]) -> list[list[int]]:
     """Numbers of the groups that have the same kind of encoder."""
     kinds: dict[str, list[int]] = {}
     for number, group in enumerate(groups):
-        kinds.setdefault(repr(sorted(group[0].card.encoder.items())), []).append(number)
+        card = group[0].card
+        kind = repr((sorted(card.encoder.items()), card.normalization))
+        kinds.setdefault(kind, []).append(number)
     return list(kinds.values())
 
 

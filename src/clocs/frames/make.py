@@ -75,6 +75,23 @@ class FramePlan:
     fold: tuple[str, ...]  # (patients,) of an official split; empty where the store has none
     folds: Folds | None  # those that `split` follows; None where it is by hash
 
+    def checked(self) -> FramePlan:
+        """The same, of which there must be some; says where filters are not the store's."""
+        if not self.kept.any():
+            raise SettingError(
+                f"{self.store.path} has no frame of {self.spec.seconds:g} s with one of the leads "
+                f"{', '.join(self.leads)}"
+            )
+        declared = self.store.manifest.frame.filters
+        if self.spec.filters != declared:
+            warnings.warn(
+                f"recordings of {self.store.path} are filtered as the encoder needs it "
+                f"({self.spec.filters}), not as the store declares ({declared})",
+                ClocsWarning,
+                stacklevel=2,
+            )
+        return self
+
     @property
     def without_signal(self) -> int:
         """Frames × leads of recordings that have the lead, but in gaps or flat."""
@@ -135,33 +152,7 @@ def plan_frames(
     split: Split = None,
     split_seed: int = 0,
 ) -> FramePlan:
-    """Positions, labels and patients of the frames that `make_frames` would make of these."""
-    plan = possible_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
-    if not plan.kept.any():
-        raise SettingError(
-            f"{store.path} has no frame of {plan.spec.seconds:g} s with one of the leads "
-            f"{', '.join(plan.leads)}"
-        )
-    declared = store.manifest.frame.filters
-    if plan.spec.filters != declared:
-        warnings.warn(
-            f"recordings of {store.path} are filtered as the encoder needs it "
-            f"({plan.spec.filters}), not as the store declares ({declared})",
-            ClocsWarning,
-            stacklevel=2,
-        )
-    return plan
-
-
-def possible_frames(
-    store: Store,
-    *,
-    spec: FrameSpec | None = None,
-    leads: Sequence[str] | None = None,
-    split: Split = None,
-    split_seed: int = 0,
-) -> FramePlan:
-    """As `plan_frames`, but there may be none."""
+    """Positions, labels and patients of a store's frames; there may be none."""
     manifest = store.manifest
     spec = spec or manifest.frame
     leads = store.choose_leads(leads)
@@ -221,7 +212,7 @@ def make_frames(
         memory: The most bytes of signals to keep in memory, half of the machine's where None;
             larger ones are mapped from a file that is deleted with them.
     """
-    plan = plan_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed)
+    plan = plan_frames(store, spec=spec, leads=leads, split=split, split_seed=split_seed).checked()
     manifest, spec, cuts, kept = store.manifest, plan.spec, plan.cuts, plan.kept
     size = plan.counts * spec.samples  # of one lead of each recording
     base = np.concatenate(([0], np.cumsum(size * plan.has.sum(axis=1))))

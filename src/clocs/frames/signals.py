@@ -234,24 +234,18 @@ def _sections(rate: float, filters: Filters) -> tuple[NDArray[np.float64], ...]:
 
 def memory_for_signals() -> int:
     """Bytes of signals that may be in memory at once: half of what this process may take."""
-    return min(physical_memory(), *memory_limits()) // 2
+    return process_memory() // 2
 
 
-def physical_memory() -> int:
-    """The machine's memory in bytes; without limit where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # Windows
-        return 1 << 62
-
-
-def memory_limits() -> list[int]:
-    """Bytes that this process may take: `CLOCS_MEMORY_GIB` in the environment, its container's."""
+def process_memory() -> int:
+    """Bytes that this process may take: the machine's, its container's, `CLOCS_MEMORY_GIB`."""
     limits = [int(from_environment("CLOCS_MEMORY_GIB", _NO_LIMIT) * 2**30)]
+    with suppress(AttributeError, OSError, ValueError):  # Windows does not say
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for name in _CONTAINER:
         with suppress(OSError, ValueError):  # no container, or one without a limit
             limits.append(int((Path("/sys/fs/cgroup") / name).read_text()))
-    return limits
+    return min(limits)
 
 
 def allocate_signals(

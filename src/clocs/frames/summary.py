@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.frames.make import pairs, possible_frames
+from clocs.frames.make import pairs, plan_frames
 from clocs.frames.splits import PARTS, split_patients
 from clocs.frames.views import Views
 from clocs.store.store import Store
@@ -37,8 +37,8 @@ def store_info(
         instances: What to count in `instances`, by name: what an instance is, and its views.
     """
     manifest, table = store.manifest, store.table
-    plan = possible_frames(store, leads=leads, split_seed=split_seed)
-    segments = possible_frames(
+    plan = plan_frames(store, leads=leads, split_seed=split_seed)
+    segments = plan_frames(
         store, spec=manifest.segment_frame, leads=plan.leads, split_seed=split_seed
     )
     everyone = split_patients(store, split_seed=split_seed)

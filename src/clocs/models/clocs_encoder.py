@@ -21,7 +21,7 @@ from clocs.pretraining.pretrain import pretrain
 from clocs.recording import FrameSpec, with_derived
 from clocs.store.prepare import from_arrays
 from clocs.training.card import HIGHEST_RATE
-from clocs.training.checkpoint import Checkpoint, as_checkpoint
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.signals import pick_device
 
 try:
@@ -122,7 +122,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         patients = np.arange(len(X)) if groups is None else np.asarray(groups)
         if self.checkpoint is not None:
             self._arrays(X[:1], patients[:1])
-            self.checkpoint_ = as_checkpoint(self.checkpoint)
+            self.checkpoint_ = load_checkpoint(self.checkpoint)
         else:
             self.checkpoint_ = self._pretrained(self._arrays(X, patients))
         self._n_features_out = self.checkpoint_.encoder.embedding_dim

@@ -44,13 +44,13 @@ from clocs.pretraining.plan import TRAINED_ON, datasets_of, trained_on
 from clocs.registry import chosen_options
 from clocs.sealed import spelled_for_files
 from clocs.store.store import Store, as_store
-from clocs.training import Settings, settings_in, takes_settings
+from clocs.training import Settings, settings_in
 from clocs.training.card import ClassifierCard, is_classifier
 from clocs.training.checkpoint import (
     Checkpoint,
-    as_checkpoints,
     check_parts,
     hashed_recordings,
+    load_checkpoints,
     salt_of,
 )
 from clocs.training.embed import StoreVectors
@@ -63,7 +63,6 @@ ABSTAINED = 0.02  # share of validation recordings beyond each limit
 _SETTINGS, _STATES = "settings.json", "state-*.safetensors"
 
 
-@takes_settings
 def finetune(
     checkpoint: Checkpoint | Sequence[Checkpoint] | Path | str,
     store: Store | Path | str,
@@ -210,7 +209,7 @@ def _encoders(
     """One per member; `alike` says that seeds of one encoder would all be the same classifier."""
     if isinstance(checkpoint, Path | str) and is_classifier(checkpoint):
         raise SettingError(f"{checkpoint} is a classifier already; give an encoder")
-    given = list(as_checkpoints(checkpoint))
+    given = list(load_checkpoints(checkpoint))
     if not given:
         raise SettingError("there is nothing to fine-tune: give at least one checkpoint")
     if len({one.card.salt for one in given}) > 1:

@@ -70,10 +70,10 @@ def index(
     """
     from clocs.patients.embed import embed_levels, store_leads
     from clocs.patients.encode import frame_of
-    from clocs.training.checkpoint import as_checkpoint
+    from clocs.training.checkpoint import load_checkpoint
     from clocs.training.signals import pick_device
 
-    encoder, opened = as_checkpoint(checkpoint), [as_store(one) for one in stores]
+    encoder, opened = load_checkpoint(checkpoint), [as_store(one) for one in stores]
     folder, where = Path(out), pick_device(device)
     if not opened:
         raise SettingError("an index is made of stores; give at least one")

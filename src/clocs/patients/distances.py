@@ -19,7 +19,7 @@ from clocs.evaluation.metrics import auc
 from clocs.frames.frames import Frames
 from clocs.frames.views import Views, instances
 from clocs.kernels import keyed_random
-from clocs.training.checkpoint import Checkpoint, as_checkpoint, seen_by
+from clocs.training.checkpoint import Checkpoint, load_checkpoint, seen_by
 from clocs.training.embed import embed_instances
 from clocs.training.signals import pick_device
 
@@ -96,7 +96,7 @@ def patient_distances(
     from clocs.patients.embed import embed_levels, frame_with_halves
     from clocs.store.store import as_store
 
-    encoder, opened = as_checkpoint(checkpoint), as_store(store)
+    encoder, opened = load_checkpoint(checkpoint), as_store(store)
     spec = frame_with_halves(encoder, opened)
     made = embed_levels(
         encoder,

@@ -44,7 +44,7 @@ from clocs.patients.rows import (
 from clocs.patients.sources import ReadFile, file_windows, read_files, stores_and_files
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.store import Store
-from clocs.training.checkpoint import Checkpoint, as_checkpoint
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.embed import AT_ONCE, StoreVectors, filled
 from clocs.training.signals import pick_device
 
@@ -90,7 +90,7 @@ def embed(
         progress: Called with (recordings done, recordings in total), store by store.
     """
     stores, files = stores_and_files(sources, split=split, cohort=cohort)
-    encoder, where = as_checkpoint(checkpoint), pick_device(device)
+    encoder, where = load_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = options_of(rate=rate, unit=unit, lead_names=lead_names)
     names, recordings = read_files(files, options, spec or encoder.card.frame)
@@ -241,7 +241,7 @@ def store_windows(
     wanted = store_leads(checkpoint, store, leads)
     takes = InputSpec.from_checkpoint(checkpoint, spec or own_frame(checkpoint, store), wanted)
     found = _leads_there(checkpoint, store, wanted)
-    plan = plan_frames(store, spec=takes.frame, leads=found, split_seed=split_seed)
+    plan = plan_frames(store, spec=takes.frame, leads=found, split_seed=split_seed).checked()
     has = np.zeros(len(plan.rows), bool)  # recordings with a frame
     has[plan.cuts.recording[plan.kept]] = True
     if split is not None:

@@ -44,7 +44,7 @@ from clocs.recording import (
 )
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, stack
-from clocs.training.signals import EncoderInput, Signals
+from clocs.training.signals import Signals
 from clocs.workers import group_runs
 
 
@@ -388,7 +388,6 @@ def encoded_by_all(
     one = checkpoints[0]
     of_all = (one.weights, one.buffers) if len(checkpoints) == 1 else stack(checkpoints)
     weights, buffers = ({k: v.to(device) for k, v in tensors.items()} for tensors in of_all)
-    as_input = EncoderInput.of([one.card for one in checkpoints], device)
     most = max(MIN_ROWS, AT_ONCE // len(checkpoints) // max(1, many))
     for batch in _batches(windows, most):
         if batch.values.shape[-1] != samples:
@@ -403,7 +402,7 @@ def encoded_by_all(
             there = np.pad(batch.present, ((0, padding), (0, 0)), constant_values=True)
             starts = starts.view(there.shape)
             starts = torch.where(torch.from_numpy(there).to(flat.device), starts, ABSENT)
-        x = as_input(Signals(flat, samples), starts, torch.ones(()))
+        x = Signals(flat, samples).as_input(one.card, starts, torch.ones(()))
         x = x.expand(len(checkpoints), *x.shape[-3 if many else -2 :])
         z: NDArray[np.float32] = encoder.encode(weights, buffers, x)[:, : len(batch)].cpu().numpy()
         if not np.isfinite(z).all():

@@ -31,7 +31,7 @@ from clocs.patients.index import PatientIndex
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card
-from clocs.training.checkpoint import Checkpoint, as_checkpoints, seen_by
+from clocs.training.checkpoint import Checkpoint, load_checkpoints, seen_by
 from clocs.training.signals import pick_device
 
 NEAREST = 10
@@ -101,7 +101,7 @@ def retrieval(
         device: 'cpu', 'cuda' …; the best one by default.
         progress: Called with (encoders done, encoders in total).
     """
-    encoders = [encoder for one in checkpoints for encoder in as_checkpoints(one)]
+    encoders = [encoder for one in checkpoints for encoder in load_checkpoints(one)]
     opened, where = as_store(store), pick_device(device)
     if not encoders:
         raise SettingError("there is nothing to score; give at least one checkpoint")

@@ -28,28 +28,12 @@ def same_patient_pairs(patients: Tensor) -> Tensor:
     return same & ~torch.eye(patients.shape[1], dtype=torch.bool, device=patients.device)
 
 
-def patient_nce(z: Tensor, positives: Tensor, temperature: float = 0.1) -> Tensor:
+def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor:
     """(members,) the patient-specific noise contrastive estimation loss (CLOCS, equations 5 to 8).
 
     For every pair of views A, B: L_diag(A,B) + L_diag(B,A) + L_off(A,B) + L_off(B,A); the mean over
     all unordered pairs. L_diag matches instance i of A to instance i of B among all of B; L_off
-    matches it to every other instance k that is its positive, and is 0 where there is none.
-
-    Args:
-        z: (members, views, batch, dim) embeddings, not normalized.
-        positives: (members, batch, batch) bool, symmetric: `same_patient_pairs` in the paper.
-        temperature: τ.
-    """
-    u = unit(z)
-    a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
-    ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
-    similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
-    cross_entropy: Callable[..., Tensor] = _BothWays.apply
-    return cross_entropy(similarity, positives).mean(dim=1)
-
-
-def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor:
-    """`patient_nce` where all pairs of one patient are positives, as in the paper.
+    matches it to every other instance k of its patient, and is 0 where there is none.
 
     Args:
         z: (members, views, batch, dim) embeddings, not normalized.
@@ -60,7 +44,12 @@ def same_patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> T
         from clocs.kernels import contrast_triton
 
         return contrast_triton.patient_nce(z, patients, temperature)
-    return patient_nce(z, same_patient_pairs(patients), temperature)
+    u = unit(z)
+    a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
+    ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
+    similarity = ours @ theirs.transpose(-1, -2)  # (members, pairs, batch, batch)
+    cross_entropy: Callable[..., Tensor] = _BothWays.apply
+    return cross_entropy(similarity, same_patient_pairs(patients)).mean(dim=1)
 
 
 def in_kernels(z: Tensor) -> bool:

@@ -26,6 +26,8 @@ _LOW = 0xFFFFFFFF
 _ANY = math.inf
 
 Value = bool | int | float
+_TRUTH = {"true": True, "false": False}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def gaussian(x: Tensor, keys: Tensor, *, sigma: float = 0.010) -> Tensor:
@@ -231,28 +233,6 @@ class Perturbation:
         """Names and defaults."""
         return dict(self.run.__kwdefaults__ or {})
 
-    def value(self, option: str, text: str) -> Value | None:
-        """What the text means as a value of the option, or None where it means nothing."""
-        default = self.options[option]
-        if isinstance(default, bool):
-            return {"true": True, "false": False}.get(text.lower())
-        low, high = self.limits[option]
-        try:
-            value = type(default)(text)
-        except ValueError:
-            return None
-        return value if low <= value <= high and math.isfinite(value) else None
-
-    def meaning(self, option: str) -> str:
-        """What values the option takes, for a person."""
-        default = self.options[option]
-        if isinstance(default, bool):
-            return "true or false"
-        low, high = self.limits[option]
-        kind = "a whole number" if isinstance(default, int) else "a number"
-        upper = f" to {high:g}" if high < _ANY else " upwards"
-        return kind + (f" from {low:g}{upper}" if low > -_ANY else "")
-
 
 _SHARE = {"w": (0.0, 1.0), "r": (1, _ANY)}
 
@@ -336,8 +316,13 @@ def _parse_step(text: str) -> Step:
         if name not in options:
             own = ", ".join(f"{k}={str(v).lower()}" for k, v in row.options.items())
             raise SettingError(f"{match[1]} has no option {name!r}; its options are {own}")
-        known = row.value(name, value)
-        if known is None:
-            raise SettingError(f"{match[1]}({part}): {name} should be {row.meaning(name)}")
+        kind, (low, high) = type(options[name]), row.limits.get(name, (False, True))
+        try:
+            known = _TRUTH[value.lower()] if kind is bool else kind(value)
+        except (ValueError, KeyError):
+            known = math.nan
+        if not low <= known <= high or not math.isfinite(known):
+            limits = "" if kind is bool else f" from {low:g} to {high:g}"
+            raise SettingError(f"{match[1]}({part}): {name} should be {_KINDS[kind]}{limits}")
         options[name] = known
     return Step(match[1], tuple(options.items()))

@@ -41,9 +41,9 @@ from clocs.pretraining.plan import (
 from clocs.pretraining.task import PretrainingTask, check_shareable, learnable_parts
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.sealed import spelled_for_files, spelled_in_code
-from clocs.training import Settings, settings_in, takes_settings
+from clocs.training import Settings, settings_in
 from clocs.training.card import expect_readable
-from clocs.training.checkpoint import Checkpoint, as_checkpoints, check_parts, load_checkpoint
+from clocs.training.checkpoint import Checkpoint, check_parts, load_checkpoint, load_checkpoints
 from clocs.training.embed import stack
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
 from clocs.training.replicas import epochs_done, remove_state
@@ -58,7 +58,6 @@ _OF_EARLIER_VERSIONS = {"queue": 0, "positives_within": None, "instances_per_pat
 MANY_LEADS_FRAME = FrameSpec(5.0, 500)  # of encoders of many leads, where nothing else is chosen
 
 
-@takes_settings
 def pretrain(
     store: Store | Path | str | Sequence[Store | Path | str],
     *,
@@ -183,7 +182,7 @@ def pretrain(
             plan,
             Path(out),
             frame_to_use=manifest.frame if spec is usual and not plan.multilead else spec,
-            init=() if init is None else as_checkpoints(init),
+            init=() if init is None else load_checkpoints(init),
             device=place,
             resume=resume,
             recording_hashes=recording_hashes,
@@ -326,50 +325,43 @@ def _logged(
 
     Lines of epochs later than those in the saved state are dropped, as these are computed again.
     """
-    log = out / LOG
-    _cut(log, epochs_done(out / STATE))
+    log, done = out / LOG, epochs_done(out / STATE)
+    if log.exists():
+        lines = [line for line in log.read_bytes().splitlines(True) if line.endswith(b"\n")]
+        epochs = [_epoch_of(line) for line in lines]
+        if unreadable := epochs.count(0):
+            warnings.warn(
+                f"{log} has {unreadable} line(s) that cannot be read; the log goes on without",
+                ClocsWarning,
+                stacklevel=2,
+            )
+        kept = (line for line, epoch in zip(lines, epochs, strict=True) if 0 < epoch <= done)
+        write_atomic(log, b"".join(kept))
 
     def report(epoch: Epoch) -> None:
+        of_all = {"train_loss": epoch.train_loss} | {
+            f"validation_{name}": values for name, values in epoch.validation.items()
+        }
+        about = {
+            "instances_per_second": round(epoch.instances / epoch.seconds, 1),  # of all members
+            "seconds": round(epoch.seconds, 3),
+        }
         with writing(log), log.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in _lines(epoch, seeds)))
+            for member, seed in enumerate(seeds):
+                own = {name: finite(values[member]) for name, values in of_all.items()}
+                line = {"epoch": epoch.number, "seed": seed} | own | about
+                file.write(json.dumps(line) + "\n" if epoch.live[member] else "")
         on_epoch(epoch)
 
     return report
 
 
-def _cut(log: Path, epochs: int) -> None:
-    """Keep the lines of the first epochs."""
-    if not log.exists():
-        return
-    lines = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    kept, unreadable = [], 0
-    for line in lines:
-        try:
-            kept += [line] if int(json.loads(line)["epoch"]) <= epochs else []
-        except (ValueError, KeyError, TypeError):
-            unreadable += 1
-    if unreadable:
-        what = "1 line that" if unreadable == 1 else f"{unreadable} lines that"
-        warnings.warn(
-            f"{log} has {what} cannot be read; the log goes on without", ClocsWarning, stacklevel=2
-        )
-    write_atomic(log, b"".join(kept))
-
-
-def _lines(epoch: Epoch, seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """One line per live member."""
-    return [
-        {
-            "epoch": epoch.number,
-            "seed": seed,
-            "train_loss": finite(epoch.train_loss[member]),
-            **{f"validation_{name}": finite(v[member]) for name, v in epoch.validation.items()},
-            "instances_per_second": round(epoch.instances / epoch.seconds, 1),  # of all members
-            "seconds": round(epoch.seconds, 3),
-        }
-        for member, seed in enumerate(seeds)
-        if epoch.live[member]
-    ]
+def _epoch_of(line: bytes) -> int:
+    """The epoch that a line of the log is of; 0 where it cannot be read."""
+    try:
+        return int(json.loads(line)["epoch"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def _warn_of_what_is_not_learned(frames: Frames, plan: Plan) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 from clocs.errors import SettingError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Keep = Literal["best", "last"]
 OptimizerName = Literal["adam", "adamw"]
 Schedule = Literal["constant", "cosine"]
@@ -101,18 +98,3 @@ class Settings:
 def settings_in(options: dict[str, Any]) -> dict[str, Any]:
     """Take the fields of `Settings` out of the further keywords of a function."""
     return {f.name: options.pop(f.name) for f in fields(Settings) if f.name in options}
-
-
-def takes_settings(function: Function) -> Function:
-    """The function with the fields of `Settings`, which it gets as `options`, as parameters."""
-    hints = {name: hint | None for name, hint in get_type_hints(Settings).items()}
-    own = inspect.signature(function)
-    parameters = list(own.parameters.values())
-    at = list(own.parameters).index("settings")
-    parameters[at:at] = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-        for name, hint in hints.items()
-    ]
-    function.__annotations__ |= hints
-    vars(function)["__signature__"] = own.replace(parameters=parameters)
-    return function

@@ -183,19 +183,23 @@ class Checkpoint:
         )
 
 
-def load_checkpoint(path: Path | str) -> Checkpoint:
+def load_checkpoint(given: Checkpoint | Path | str) -> Checkpoint:
     """Read and check one checkpoint.
 
     Args:
-        path: Its .safetensors file, a folder (then its first seed), or the name of a shipped one.
+        given: Its .safetensors file, a folder (then its first seed), the name of a shipped one, or
+            a checkpoint, which is returned.
     """
-    path = weights_path(path)
-    return _load(seed_files(path)[0] if path.is_dir() else path)
+    return load_checkpoints(given)[0]
 
 
-def load_checkpoints(path: Path | str) -> list[Checkpoint]:
-    """Read one checkpoint, or all seeds of a folder in order of their numbers."""
-    return [_load(file) for file in seed_files(weights_path(path))]
+def load_checkpoints(
+    given: Checkpoint | Sequence[Checkpoint] | Path | str,
+) -> Sequence[Checkpoint]:
+    """Read one checkpoint, or all seeds of a folder in order of their numbers, or return those."""
+    if isinstance(given, Path | str):
+        return [_load(file) for file in seed_files(weights_path(given))]
+    return [given] if isinstance(given, Checkpoint) else given
 
 
 def _load(path: Path) -> Checkpoint:
@@ -254,18 +258,6 @@ def _expected(path: Path, card: Card) -> dict[str, tuple[torch.dtype, torch.Size
 
 def _named(tensors: Weights, prefix: str) -> Weights:
     return {k.removeprefix(prefix): v[None] for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def as_checkpoint(checkpoint: Checkpoint | Path | str) -> Checkpoint:
-    """The checkpoint, loaded where a path or name is given; of a folder, the first seed."""
-    return checkpoint if isinstance(checkpoint, Checkpoint) else load_checkpoint(checkpoint)
-
-
-def as_checkpoints(given: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
-    """All seeds of a method: those in a folder, the shipped one of a name, or those given."""
-    if isinstance(given, Path | str):
-        return load_checkpoints(given)
-    return [given] if isinstance(given, Checkpoint) else given
 
 
 class RecordingModule(nn.Module):

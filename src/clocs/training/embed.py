@@ -35,7 +35,7 @@ from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
 from clocs.store.manifest import VECTORS
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.signals import EncoderInput, Signals, free_memory
+from clocs.training.signals import Signals, free_memory
 
 if TYPE_CHECKING:
     from clocs.frames.make import FramePlan
@@ -53,11 +53,11 @@ _FILE = ArrayFile("a file of vectors", key="clocs.vectors", format=2, remedy="de
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
     """The weights and buffers of checkpoints of one encoder, (members, …) each."""
-    first = checkpoints[0].card.encoder
-    for checkpoint in checkpoints:
-        if checkpoint.card.encoder != first:
+    kinds = [(one.card.encoder, one.card.normalization) for one in checkpoints]
+    for kind in kinds:
+        if kind != kinds[0]:
             raise CheckpointError(
-                f"different encoders cannot be used at once: {first} and {checkpoint.card.encoder}"
+                f"different encoders cannot be used at once: {kinds[0]} and {kind}"
             )
     weights = {k: torch.cat([c.weights[k] for c in checkpoints]) for k in checkpoints[0].weights}
     buffers = {k: torch.cat([c.buffers[k] for c in checkpoints]) for k in checkpoints[0].buffers}
@@ -177,10 +177,9 @@ def _encoded(
     signals = Signals.of(frames, device, windows=size * each)
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
-    as_input = EncoderInput.of([one.card for one in checkpoints], device)
     fewest = MIN_ROWS_OF_MANY_LEADS if encoder.leads else MIN_ROWS
     for some, scale in zip(signals.staged(starts.split(size)), scales, strict=True):
-        x = as_input(signals, some, scale)
+        x = signals.as_input(checkpoints[0].card, some, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if encoder.leads else -2 :])
         if len(some) < fewest:
             x = torch.cat([x, x[:, -1:].expand(-1, fewest - len(some), *x.shape[2:])], dim=1)
@@ -196,8 +195,7 @@ class StoreVectors:
 
     def __init__(
         self,
-        store: Path,
-        *about: object,
+        store: Store,
         spec: FrameSpec,
         leads: Sequence[str],
         recording: NDArray[np.integer],
@@ -208,8 +206,7 @@ class StoreVectors:
         """Frames in order.
 
         Args:
-            store: Its folder.
-            about: The store's content, and whatever else decides how frames are cut.
+            store: Which they are of.
             spec: Of the frames.
             leads: Names.
             recording: (frames,).
@@ -220,56 +217,39 @@ class StoreVectors:
         self.present = present
         self._spec, self._leads, self._signals = spec, tuple(leads), signals
         digest = hashlib.blake2b(digest_size=16)
-        for array in (recording.astype(np.int64), segment.astype(np.int64)):
+        for array in (recording.astype(np.int64), segment.astype(np.int64), present):
             digest.update(array.tobytes())
-        self._about = [*map(str, about), json.dumps(spec.to_dict()), digest.hexdigest()]
-        self._folders = [store / VECTORS, cache_folder() / VECTORS]
+        about = store.manifest.content_hash, store.manifest.resample
+        self._about = [*about, json.dumps(spec.to_dict()), digest.hexdigest()]
+        self._folders = [store.path / VECTORS, cache_folder() / VECTORS]
 
     @classmethod
     def of_frames(cls, store: Store, frames: Frames) -> StoreVectors:
         """Those of frames that were just made of a store, in memory."""
-        return cls(
-            store.path,
-            frames.content,
-            store.manifest.resample,
-            spec=frames.spec,
-            leads=frames.leads,
-            recording=frames.recording,
-            segment=frames.segment,
-            present=frames.present,
-            signals=frames.signals,
-        )
+        own = frames.recording, frames.segment, frames.present, frames.signals
+        return cls(store, frames.spec, frames.leads, *own)
 
     @classmethod
     def of_plan(cls, plan: FramePlan) -> StoreVectors:
         """Those of the frames of a `FramePlan`."""
-        return cls(
-            plan.store.path,
-            plan.store.manifest.content_hash,
-            plan.store.manifest.resample,
-            spec=plan.spec,
-            leads=plan.leads,
-            recording=plan.cuts.recording[plan.kept],
-            segment=plan.cuts.frame[plan.kept],
-            present=plan.present[plan.kept],
-        )
+        kept = plan.kept
+        own = plan.cuts.recording[kept], plan.cuts.frame[kept], plan.present[kept]
+        return cls(plan.store, plan.spec, plan.leads, *own)
 
     def numbers(self, frames: Frames, rows: Instances) -> NDArray[np.int64] | None:
         """(rows,) their numbers; None where they are not the store's frames without a change.
 
         Noise makes other signals, and tests through some leads alone other rows.
         """
-        if frames.signals is not self._signals or frames.spec != self._spec:
-            return None
-        if len(frames) != len(self.present):
-            return None
-        if not rows.leads_at_once:
-            if frames.leads != self._leads:
-                return None
-            number = np.cumsum(self.present.ravel()).reshape(self.present.shape) - 1
-            return np.asarray(number[rows.frame, rows.lead], np.int64)
-        seen = (rows.in_view() != ABSENT).sum(axis=1)
-        return rows.frame if np.array_equal(seen, self.present[rows.frame].sum(axis=1)) else None
+        same = frames.signals is self._signals and frames.spec == self._spec
+        same &= len(frames) == len(self.present)
+        if rows.leads_at_once:
+            seen = (rows.in_view() != ABSENT).sum(axis=1)
+            same = same and np.array_equal(seen, self.present[rows.frame].sum(axis=1))
+            return rows.frame if same else None
+        number = np.cumsum(self.present.ravel()).reshape(self.present.shape) - 1
+        same &= frames.leads == self._leads
+        return np.asarray(number[rows.frame, rows.lead], np.int64) if same else None
 
     def by(self, checkpoint: Checkpoint, device: torch.device | str) -> EncoderVectors:
         """What is known of an encoder's vectors."""
@@ -278,20 +258,17 @@ class StoreVectors:
         leads = sorted(self._leads) if at_once else self._leads
         about = [
             *self._about,
-            hashlib.blake2b(self.present.tobytes(), digest_size=16).hexdigest(),
             ",".join(leads),
             checkpoint.fingerprint,
             json.dumps(card.encoder, sort_keys=True),
-            f"{card.input_offset} {card.in_mv} {card.standardized}",
+            card.normalization,
             torch.device(device).type,
             f"{__version__} {torch.__version__} {_FILE.format}",
         ]
         key = hashlib.blake2b("\0".join(about).encode(), digest_size=12).hexdigest()
-        dim, usual = checkpoint.encoder.embedding_dim, torch.float32
-        folders = self._folders
-        if any(tensor.dtype != usual for tensor in checkpoint.weights.values()):
-            folders = []
-        return EncoderVectors(folders, key, int(present.sum()), dim)
+        usual = all(tensor.dtype == torch.float32 for tensor in checkpoint.weights.values())
+        folders = self._folders if usual else []
+        return EncoderVectors(folders, key, int(present.sum()), checkpoint.encoder.embedding_dim)
 
 
 class EncoderVectors:
@@ -338,7 +315,9 @@ class EncoderVectors:
         name = hashlib.blake2b(rows.tobytes(), digest_size=12).hexdigest()
         for folder in self._folders:
             try:
-                _make_folder(folder)
+                if folder.parent == cache_folder():
+                    private_cache(folder.parent)
+                folder.mkdir(mode=0o700, exist_ok=True)  # in a store that is still there
                 if not _make_room(folder, vectors.nbytes, self._key):
                     return
                 private_folder(folder / self._key)
@@ -432,13 +411,6 @@ def _mapped(path: Path, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         return vectors
     offset = path.stat().st_size - vectors.nbytes  # the only array is the last of a file
     return np.memmap(path, np.float32, "r", offset, vectors.shape)
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a private folder, in a store that is still there or in the cache folder."""
-    if folder.parent == cache_folder():
-        private_cache(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _make_room(folder: Path, needed: int, key: str) -> bool:

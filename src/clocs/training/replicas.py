@@ -9,8 +9,6 @@ that stays in place, so that a step can be captured and replayed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -18,19 +16,23 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from clocs.encoders.base import Weights
-from clocs.errors import CheckpointError, ClocsWarning
-from clocs.files import remove_leftovers, write_atomic
+from clocs.errors import CheckpointError, ClocsWarning, StoreError
+from clocs.files import remove_leftovers
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import adam
+from clocs.sealed import ArrayFile
 from clocs.training import Schedule, Settings
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
-_DIGEST = "sha256"  # in the header of a saved state
+_FILE = ArrayFile(
+    "a training state that can be resumed",
+    key="clocs.state",
+    format=1,
+    remedy="to start again, delete it and the previous one beside it",
+)
 _STEPPED = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
 _SHORT = 1024  # numbers of a row that are read where they are: statistics of batch norm
 
@@ -201,59 +203,32 @@ class Replicas:
         self.live &= self.stale < patience
 
     def save(self, path: Path) -> None:
-        """Write the whole state and its digest; the one before stays beside it."""
-        state = {name: t.detach().cpu().contiguous() for name, t in self.state.items()}
-        write_atomic(path, save(state, {_DIGEST: _digest(state)}), keep=_previous(path))
+        """Write the whole state and its checksum; the one before stays beside it."""
+        state = {name: tensor.detach().cpu().numpy() for name, tensor in self.state.items()}
+        _FILE.write(path, {}, state, keep=_previous(path))
 
     @classmethod
     def load(cls, path: Path, device: torch.device) -> Replicas:
         """Read what `save` wrote last; where that is damaged, what it wrote before.
 
         Raises:
-            CheckpointError: Neither equals its digest.
+            CheckpointError: Both are damaged.
         """
         damaged = ""
         for file in filter(Path.exists, (path, _previous(path))):
             try:
-                content = file.read_bytes()
-            except OSError as error:
-                raise CheckpointError(f"{file} cannot be read ({error.strerror})") from error
-            try:
-                state = _checked(content)
+                state = {name: torch.tensor(array) for name, array in _FILE.read(file)[1].items()}
                 epoch = state.pop("epoch")
                 replicas = cls(**{k: v.to(device) for k, v in state.items()}, epoch=epoch)
-            except (SafetensorError, TypeError, KeyError, ValueError, RuntimeError) as error:
-                damaged = damaged or f"{file} is not a training state that can be resumed ({error})"
+            except (StoreError, TypeError, KeyError) as error:
+                damaged = damaged or str(error)
                 continue
             if damaged:
                 before = f"resuming from {file.name}, epoch {int(epoch)}"
                 # from here, not from the caller: however often it is loaded, it is shown once
                 warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
             return replicas
-        names = f"{path.name} and {_previous(path).name}"
-        raise CheckpointError(f"{damaged}; delete {names} in its folder to start again")
-
-
-def _digest(state: Weights) -> str:
-    """The sha256 of names, types, shapes and values."""
-    total = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name]
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return total.hexdigest()
-
-
-def _checked(content: bytes) -> Weights:
-    """The tensors in a file that `Replicas.save` wrote, if they are still those."""
-    state = load(content)
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
-    if _DIGEST not in header:
-        raise ValueError("it has no digest; an earlier version of clocs wrote none")
-    if header[_DIGEST] != _digest(state):
-        raise ValueError("it differs from its digest: it was damaged or changed")
-    return state
+        raise CheckpointError(damaged)
 
 
 def is_saved(path: Path) -> bool:

@@ -8,9 +8,8 @@ decided elsewhere, so it is the same either way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from clocs.encoders.base import Weights
 from clocs.errors import SettingError
 from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.signals import memory_limits, physical_memory
+from clocs.frames.signals import process_memory
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import native_windows
 from clocs.training.card import Card
@@ -104,6 +103,15 @@ class Signals:
                 return windows
         return min_max(self._steps(starts)).to(self.dtype)
 
+    def as_input(self, card: Card, starts: Tensor, scale: Tensor) -> Tensor:
+        """starts, scale: (…) -> (…, samples) as the encoder of this card learned on them."""
+        if card.standardized:
+            return self.standardized(starts)
+        if card.in_mv:
+            return self.raw(starts, scale).to(self.dtype)
+        x = self.normalized(starts)
+        return (x + card.input_offset).to(x.dtype) if card.input_offset else x
+
     def _steps(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) as in the file; values are in the thousands."""
         exact = torch.promote_types(self.dtype, torch.float32)
@@ -177,58 +185,11 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    return min(_available(), *memory_limits())
-
-
-def _available() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        (kilobytes,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-        return int(kilobytes) * 1024
-    except (OSError, ValueError):
-        return physical_memory()
+    return process_memory()
 
 
 def _numbers(tensors: Weights) -> int:
     return sum(math.prod(tensor.shape[1:]) for tensor in tensors.values())
-
-
-@dataclass(frozen=True)
-class EncoderInput:
-    """How the input of each member is made of signals: as its encoder learned on it."""
-
-    offset: Tensor | None  # (members, 1, 1) to add to normalized frames; None where all are 0
-    in_mv: Tensor | None  # (members, 1, 1) bool: who takes frames in mV; None where nobody does
-    standardized: bool = False  # whether all take frames that are standardized, of many leads
-
-    @classmethod
-    def of(cls, cards: Sequence[Card], device: torch.device | str) -> EncoderInput:
-        if all(card.standardized for card in cards):
-            return cls(None, None, standardized=True)
-        offsets, in_mv = (
-            torch.tensor(values, device=device)[:, None, None] if any(values) else None
-            for values in ([card.input_offset for card in cards], [card.in_mv for card in cards])
-        )
-        return cls(offsets, in_mv)
-
-    def of_members(self, members: list[int]) -> EncoderInput:
-        """That of some members."""
-        offset, in_mv = (None if x is None else x[members] for x in (self.offset, self.in_mv))
-        return EncoderInput(offset, in_mv, self.standardized)
-
-    def __call__(self, signals: Signals, starts: Tensor, scale: Tensor) -> Tensor:
-        """starts, scale: (rows,) or (members, rows) -> (…, rows, samples).
-
-        Of many leads, (…, rows, leads) -> (…, rows, leads, samples).
-        """
-        if self.standardized:
-            return signals.standardized(starts)
-        x = signals.normalized(starts)
-        if self.offset is not None:
-            x = (x + self.offset).to(x.dtype)
-        if self.in_mv is not None:
-            x = torch.where(self.in_mv, signals.raw(starts, scale).to(x.dtype), x)
-        return x
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -32,12 +32,12 @@ class PatientNCE(Projecting):
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         import torch
 
-        from clocs.pretraining.losses import same_patient_nce
+        from clocs.pretraining.losses import patient_nce
 
         z, patients = self.projected(z, weights), batch.patients
         if self.positives != "patient":  # nobody has two instances
             patients = torch.arange(patients.shape[1], device=z.device).expand_as(patients)
-        return same_patient_nce(z, patients, self.temperature)
+        return patient_nce(z, patients, self.temperature)
 
     def metrics(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"same_patient_pairs": self.pairs(batch).sum(dim=(1, 2)).to(z.dtype)}
