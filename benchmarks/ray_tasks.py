@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from clocs.ray_cluster import Needs, Tasks, check_fits, connect, import_ray
+from clocs.ray_cluster import Resources, Tasks, check_fits, connect, import_ray
 
 ENCODERS = 5 * 2**20  # bytes
 
@@ -23,7 +23,7 @@ def run_all(
     act: Callable[[Any], Any],
     items: Iterable[Any],
     *,
-    needs: Needs,
+    needs: Resources,
     outstanding: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """`act` of every item on the cluster: (item, result) in the order in which they end."""
@@ -58,18 +58,18 @@ def main() -> None:
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         import_ray().init(address="local", num_cpus=1, **quiet)
     with connect(given.ray or "auto"):
-        at_once = check_fits(Needs())
+        at_once = check_fits(Resources())
         began = time.perf_counter()
-        list(run_all(load, [b""], needs=Needs()))
+        list(run_all(load, [b""], needs=Resources()))
         print(f"{'first task (process, imports)':<34}{time.perf_counter() - began:>10.2f} s")
         for name, size in (("empty task", 0), ("task with 5 MiB in and out", ENCODERS)):
             # distinct, as keys of tasks are
             items = [bytes([n % 256, n // 256]) + bytes(size) for n in range(given.tasks)]
             took = []
             for most in (1, 2 * at_once):
-                list(run_all(give_back, items[: 2 * at_once], needs=Needs()))
+                list(run_all(give_back, items[: 2 * at_once], needs=Resources()))
                 began = time.perf_counter()
-                list(run_all(give_back, items, needs=Needs(), outstanding=most))
+                list(run_all(give_back, items, needs=Resources(), outstanding=most))
                 took.append((time.perf_counter() - began) / len(items))
             began = time.perf_counter()
             for item in items:

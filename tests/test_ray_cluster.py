@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import SettingError
-from clocs.ray_cluster import ClusterError, Needs, Node, connect
+from clocs.ray_cluster import ClusterError, Resources, connect
 
 
 def test_without_ray_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +44,8 @@ def test_what_is_no_address_is_refused() -> None:
 
 
 def test_a_node_fits_as_many_tasks_as_its_scarcest_resource() -> None:
-    node = Node(cpus=16, gpus=2, memory=8 * 2**30)
-    assert node.fits(Needs(cpus=1)) == 16
-    assert node.fits(Needs(cpus=1, gpus=0.25)) == 8
-    assert node.fits(Needs(cpus=1, gpus=0.25, memory=3 * 2**30)) == 2
-    assert Node(16, 0, 8 * 2**30).fits(Needs(gpus=1)) == 0
+    node = Resources(cpus=16, gpus=2, memory=8 * 2**30)
+    assert node.fits(Resources(cpus=1)) == 16
+    assert node.fits(Resources(cpus=1, gpus=0.25)) == 8
+    assert node.fits(Resources(cpus=1, gpus=0.25, memory=3 * 2**30)) == 2
+    assert Resources(16, 0, 8 * 2**30).fits(Resources(gpus=1)) == 0

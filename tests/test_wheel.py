@@ -32,6 +32,8 @@ EXTRAS = ("onnx", "serve", "web")
 PATIENTS = 30  # of the demo
 NEEDED = (
     "clocs/py.typed",
+    "clocs/__init__.pyi",
+    "clocs/store/zarr.json",
     "clocs/kernels/block.c",
     "clocs/kernels/block_instance.h",
     "clocs/kernels/threads.h",

@@ -34,8 +34,8 @@ class ClusterError(ClocsError):
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a task asks for: processors, GPUs (also a part of one) and bytes of memory."""
+class Resources:
+    """What a task asks for or a machine has: processors, GPUs (also a part) and bytes of memory."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -45,17 +45,8 @@ class Needs:
         parts = [f"{self.cpus:g} CPUs", f"{self.gpus:g} GPUs"][: 2 if self.gpus else 1]
         return ", ".join([*parts, f"{self.memory / 2**30:.1f} GiB"] if self.memory else parts)
 
-
-@dataclass(frozen=True)
-class Node:
-    """What one machine of a cluster has; memory in bytes."""
-
-    cpus: float
-    gpus: float
-    memory: int
-
-    def fits(self, needs: Needs) -> int:
-        """How many tasks with these needs run on it at once."""
+    def fits(self, needs: Resources) -> int:
+        """How many tasks with these needs run on such a machine at once."""
         pairs = (self.cpus, needs.cpus), (self.gpus, needs.gpus), (self.memory, needs.memory)
         return int(min(has / asked for has, asked in pairs if asked))
 
@@ -122,15 +113,15 @@ def _resolved(address: str) -> str:
     return where
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[Resources]:
     """The living machines of the cluster one is connected to."""
     return [
-        Node(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0)))
+        Resources(has.get("CPU", 0.0), has.get("GPU", 0.0), int(has.get("memory", 0)))
         for has in (one["Resources"] for one in import_ray().nodes() if one["Alive"])
     ]
 
 
-def check_fits(needs: Needs) -> int:
+def check_fits(needs: Resources) -> int:
     """How many tasks with these needs run at once; an error where no machine has as much.
 
     Ray itself would wait for such a machine without a word.
@@ -159,11 +150,9 @@ class Tasks(Generic[T]):
     def __len__(self) -> int:
         return len(self._keys)
 
-    def start(
-        self, key: T, act: Callable[..., Any], *arguments: Any, needs: Needs, retries: int = RETRIES
-    ) -> None:
+    def start(self, key: T, act: Callable[..., Any], *arguments: Any, needs: Resources) -> None:
         """Queue one task; it runs again, elsewhere, where its worker or node dies."""
-        options: dict[str, Any] = {"num_cpus": needs.cpus, "max_retries": retries}
+        options: dict[str, Any] = {"num_cpus": needs.cpus, "max_retries": RETRIES}
         if needs.gpus:
             options["num_gpus"] = needs.gpus
         if needs.memory:

@@ -117,6 +117,15 @@ class Gap:
 _Stretch = TypeVar("_Stretch", Episode, Gap)
 
 
+def stretches_between(stretches: Iterable[_Stretch], first: int, last: int) -> tuple[_Stretch, ...]:
+    """What lies of these stretches between two samples, counted from the first."""
+    return tuple(
+        replace(one, start=max(one.start, first) - first, stop=min(one.stop, last) - first)
+        for one in stretches
+        if one.start < last and one.stop > first
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """One ECG: digital samples as the file holds them, and what turns them into mV.
@@ -229,16 +238,11 @@ class Recording:
 
     def between(self, first: int, last: int) -> Recording:
         """The part of the recording from sample `first` up to `last`, exclusive."""
-
-        def moved(one: _Stretch) -> _Stretch:
-            start, stop = (min(max(at, first), last) - first for at in (one.start, one.stop))
-            return replace(one, start=start, stop=stop)
-
         return replace(
             self,
             digital=self.digital[:, first:last],
-            gaps=tuple(one for one in map(moved, self.gaps) if one.stop > one.start),
-            episodes=tuple(one for one in map(moved, self.episodes) if one.stop > one.start),
+            gaps=stretches_between(self.gaps, first, last),
+            episodes=stretches_between(self.episodes, first, last),
         )
 
 

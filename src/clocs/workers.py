@@ -24,7 +24,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -97,11 +97,11 @@ class LimitedWorkers(Generic[T, R]):
         self._closed, self._strangers = False, strangers
         self._processes: list[_Process] = []
         self._flying: list[deque[_Batch]] = [deque() for _ in range(processes)]
-        start = b"" if fork else self._pickled()
         if fork:
             keep_memory()
+        start = b"" if fork else self._pickled()
         for _ in range(processes):
-            made = _Forked(act, limits, self._processes) if fork else _Spawned(start, strangers)
+            made = _fork(act, limits, self._processes) if fork else _spawn(start, strangers)
             self._processes.append(made)
         try:
             for process in self._processes:
@@ -186,7 +186,7 @@ class LimitedWorkers(Generic[T, R]):
         process = self._processes[number]
         status = process.end(kill=False)
         try:
-            self._processes[number] = _Spawned(self._pickled(), self._strangers)
+            self._processes[number] = _spawn(self._pickled(), self._strangers)
             self._processes[number].wait_until_ready()
         except UnsendableError:
             raise EndedError from None
@@ -213,16 +213,36 @@ _Batch = tuple[int, float, Sequence[Any]]  # slot, seconds for each item, items
 _PIPE_ERRORS = (EOFError, OSError, pickle.UnpicklingError)
 
 
+@dataclass
 class _Process:
-    """One process as seen from the one that started it."""
+    """One process as seen from the one that started it.
+
+    Attributes:
+        requests: The pipe to it.
+        answers: The pipe from it.
+        kill: Ends it.
+        wait: Waits for its end; the status as of Popen.
+        slots: Memory that it shares with this process.
+        how: Unpickles its answers.
+        keep: Whether arrays are copied out of the shared memory.
+        late: Whether it was killed because no result came in time.
+    """
 
     requests: BinaryIO
     answers: BinaryIO
+    kill: Callable[[], None]
+    wait: Callable[[], int]
     slots: Sequence[memoryview] = ()
-    late = False  # whether it was killed because no result came in time
+    how: Callable[..., pickle.Unpickler] = pickle.Unpickler
+    keep: bool = False
+    late: bool = False
 
     def wait_until_ready(self) -> None:
-        """Return once it knows what to do."""
+        """Return once it knows what to do; UnsendableError where it cannot."""
+        try:
+            receive(self.answers, None, self.how)
+        except _PIPE_ERRORS:
+            raise UnsendableError from None
 
     def send(self, batch: _Batch) -> None:
         with contextlib.suppress(OSError):  # if it ended, `receive` says so
@@ -230,7 +250,7 @@ class _Process:
 
     def receive(self, slot: int) -> Any:
         shared = self.slots[slot] if self.slots else None
-        return receive(self.answers, shared, pickle.Unpickler)
+        return receive(self.answers, shared, self.how, keep=self.keep)
 
     def end(self, *, kill: bool) -> int:
         """Close the pipes and wait for the end, or bring it about; the status as of Popen."""
@@ -245,84 +265,58 @@ class _Process:
         self.late = True
         self.kill()
 
-    def kill(self) -> None:
-        raise NotImplementedError
 
-    def wait(self) -> int:
-        raise NotImplementedError
-
-
-class _Forked(_Process):
-    def __init__(
-        self, act: Callable[[Any], Any], limits: ReadingLimits, earlier: Sequence[_Process]
-    ) -> None:
-        self.slots = shared_slots(-1)
-        (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
-        parent = os.getpid()
-        self._pid = os.fork()
-        if not self._pid:
-            try:
-                # A pipe ends once nobody holds its other end.
-                for file in (f for one in earlier for f in (one.requests, one.answers)):
-                    os.close(file.fileno())
-                os.close(our_out)
-                os.close(our_in)
-                os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
-                reading, writing = open(their_in, "rb"), open(their_out, "wb")  # noqa: PTH123, SIM115
-                _work(act, limits, reading, writing, self.slots, parent)
-            finally:
-                os._exit(1)  # never return into the parent's code
-        os.close(their_in)
-        os.close(their_out)
-        self.requests, self.answers = open(our_out, "wb"), open(our_in, "rb")  # noqa: PTH123, SIM115
-
-    def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-
-    def wait(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-
-class _Spawned(_Process):
-    def __init__(self, start: bytes, strangers: Collection[str]) -> None:
-        self._how = partial(_Values, strangers) if strangers else pickle.Unpickler
-        shared: tuple[int, ...] = ()
-        if sys.platform == "linux":
-            shared = (os.memfd_create("clocs"),)
-            os.ftruncate(shared[0], SLOTS * SLOT_BYTES)
-            self.slots = shared_slots(shared[0])
-        own = [str(number) for number in (os.getpid(), *shared)]
-        self._child = start_python(
-            "clocs.workers",
-            *own,
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # warnings about strangers' files
-            pass_fds=shared,
-            bare=bool(strangers),
-        )
-        for handle in shared:
-            os.close(handle)
-        assert self._child.stdin and self._child.stdout
-        self.requests, self.answers = self._child.stdin, self._child.stdout  # type: ignore[assignment]
-        with contextlib.suppress(OSError):
-            self.requests.write(start)
-            self.requests.flush()
-
-    def wait_until_ready(self) -> None:
+def _fork(
+    act: Callable[[Any], Any], limits: ReadingLimits, earlier: Sequence[_Process]
+) -> _Process:
+    slots = shared_slots(-1)
+    (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
         try:
-            receive(self.answers, None, self._how)
-        except _PIPE_ERRORS:
-            raise UnsendableError from None
+            # A pipe ends once nobody holds its other end.
+            for file in (f for one in earlier for f in (one.requests, one.answers)):
+                os.close(file.fileno())
+            os.close(our_out)
+            os.close(our_in)
+            os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+            _work(act, limits, os.fdopen(their_in, "rb"), os.fdopen(their_out, "wb"), slots, parent)
+        finally:
+            os._exit(1)  # never return into the parent's code
+    os.close(their_in)
+    os.close(their_out)
+    return _Process(
+        os.fdopen(our_out, "wb"),
+        os.fdopen(our_in, "rb"),
+        kill=lambda: os.kill(pid, signal.SIGKILL),
+        wait=lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]),
+        slots=slots,
+    )
 
-    def receive(self, slot: int) -> Any:
-        shared = self.slots[slot] if self.slots else None
-        return receive(self.answers, shared, self._how, keep=True)
 
-    def kill(self) -> None:
-        self._child.kill()
-
-    def wait(self) -> int:
-        return self._child.wait()
+def _spawn(start: bytes, strangers: Collection[str]) -> _Process:
+    shared: tuple[int, ...] = ()
+    slots: Sequence[memoryview] = ()
+    if sys.platform == "linux":
+        shared = (os.memfd_create("clocs"),)
+        os.ftruncate(shared[0], SLOTS * SLOT_BYTES)
+        slots = shared_slots(shared[0])
+    child: Any = start_python(
+        "clocs.workers",
+        *(str(number) for number in (os.getpid(), *shared)),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # warnings about strangers' files
+        pass_fds=shared,
+        bare=bool(strangers),
+    )
+    for handle in shared:
+        os.close(handle)
+    with contextlib.suppress(OSError):
+        child.stdin.write(start)
+        child.stdin.flush()
+    how = partial(_Values, strangers) if strangers else pickle.Unpickler
+    return _Process(child.stdin, child.stdout, child.kill, child.wait, slots, how, keep=True)
 
 
 def _work(
@@ -337,6 +331,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this process
     limit_process(limits.memory, parent)
     tempfile.tempdir = limits.scratch
+    send(answers, None, None)  # ready
     waiting: SimpleQueue[_Batch] = SimpleQueue()
 
     def listen() -> None:
@@ -551,7 +546,6 @@ def main() -> None:
         act, limits = pickle.load(requests)  # noqa: S301 (from the process that started this one)
     except (AttributeError, ImportError):  # known to that process alone
         sys.exit(1)
-    send(answers, None, None)  # ready
     _work(act, limits, requests, answers, slots, parent)
 
 

@@ -10,18 +10,17 @@ from typing import Any
 import polars as pl
 import pytest
 
-from clocs.datasets.base import Entry, open_dataset, options_of
-from clocs.datasets.folder import Folder, infer_schema
+from clocs.datasets.base import Entry, datasets, open_dataset
+from clocs.datasets.folder import Folder
 from clocs.datasets.folder_files import (
     FolderOptions,
-    episodes_within,
     hours_of,
     is_somebody,
-    patient_rule,
+    patients_in_paths,
 )
 from clocs.errors import SettingError
-from clocs.formats.source import open_source
-from clocs.recording import Episode
+from clocs.formats.source import hold_files, open_source
+from clocs.recording import Episode, stretches_between
 from own_files import record, several
 
 
@@ -77,8 +76,7 @@ def test_patients_come_from_paths() -> None:
         ("folder", "P12"), ("folder:2", "ward 7"), ("folder:-2", "ward 7"), ("folder:9", ""),
         ("file", "rec_3"), ("pattern:P([0-9]+)", "12"), ("pattern:Q(.)", ""),
     ):  # fmt: skip
-        found = patient_rule(rule).from_paths
-        assert found is not None and found([path]) == [patient]
+        assert patients_in_paths(rule, [path]) == [patient]
 
 
 def test_words_for_nobody_are_no_patients() -> None:
@@ -104,7 +102,7 @@ def test_every_option_is_explained_in_the_docs() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "own-ecgs.md").read_text("utf-8")
     missing = [
         one.name
-        for one in options_of(FolderOptions)
+        for one in datasets()["folder"].options
         if f"--{one.name.replace('_', '-')}" not in page
     ]
     assert not missing
@@ -125,7 +123,7 @@ def test_an_hour_is_not_cut_nor_is_what_has_no_known_end() -> None:
 def test_what_lies_in_a_stretch_is_counted_from_its_start() -> None:
     episodes = (Episode(0, 300, "SR"), Episode(300, 900, "AF"), Episode(900, 1000, "SR"))
     within = (Episode(0, 100, "SR"), Episode(100, 400, "AF"))
-    assert episodes_within(episodes, 200, 600) == within
+    assert stretches_between(episodes, 200, 600) == within
 
 
 def test_notices_that_are_cut_say_how_much_is_left_out() -> None:
@@ -144,8 +142,8 @@ def test_notices_that_are_cut_say_how_much_is_left_out() -> None:
         }
     )
     classes = ("AF", *(f"C{number}" for number in range(9)))
-    found = infer_schema(table, FolderOptions(classes=classes))
-    unused, leads, *guesses = found["notices"][1:]
+    folder = Folder(hold_files({}), FolderOptions(classes=classes))
+    unused, leads, *guesses = folder.with_inferred_schema(table).notices[1:]
     assert "C0, C1, C2, C3, C4, C5, C6, C7 and 1 more of `classes`" in unused
     assert "X7 (1) and 12 more; `lead_names`" in leads
     assert guesses[0] == "guess 0 (2 recordings)"

@@ -103,7 +103,7 @@ def test_ptb_xl_as_a_folder_has_its_table_s_labels_and_folds(tmp_path: Path) -> 
         labels="ptbxl_database.csv",
         codes="scp_statements.csv",
         code_names="diagnostic_class",
-        split_column="strat_fold",
+        columns="fold=strat_fold",
     )
     assert len(store) == 6 and store.quarantine.is_empty()
     assert store.manifest.labels == ("NORM", "MI")

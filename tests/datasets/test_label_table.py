@@ -37,8 +37,8 @@ def names(paths: Sequence[str] = PATHS) -> Finder:
 def matched(text: str, *, suffix: str = ".csv", **options: Any) -> Labeled:
     found = names()
     table = read_table(text.encode(), name=f"t{suffix}", is_id=lambda one: bool(found(one)))
-    codes, column = options.pop("codes", None), options.pop("patient_column", None)
-    return label_recordings(table, found, FolderOptions(**options), column, codes=codes, name="t")
+    codes = options.pop("codes", None)
+    return label_recordings(table, found, FolderOptions(**options), codes=codes, name="t")
 
 
 def labels(given: Labeled) -> dict[int, list[str]]:
@@ -121,7 +121,7 @@ def test_codes_get_their_names_and_empty_names_leave_them_out() -> None:
 def test_columns_are_chosen_by_name_in_any_case() -> None:
     given = matched(
         "who,k1,k2,AGE_AT_ECG,part\nr1,x,y,50,test\n",
-        id_column="WHO", label_columns=("k2",), columns={"age": "age_at_ecg"}, split_column="part",
+        id_column="WHO", label_columns=("k2",), columns={"age": "age_at_ecg", "fold": "part"},
     )  # fmt: skip
     assert given.info[0] == {"age": "50", "fold": "test", "labels": '["y"]'}
 
@@ -134,7 +134,7 @@ def test_columns_are_chosen_by_name_in_any_case() -> None:
         ("id,label\nr1,a\n", {"id_column": "name"}, "`id_column` names the column 'name', but"),
         ("id,label\nr1,a\n", {"label_columns": ("x",)}, "`label_columns` names the column 'x'"),
         ("id,label\nr1,a\n", {"columns": {"weight": "w"}}, "`columns` names weight; it may name"),
-        ("id,label\nr1,a\n", {"split_column": "f"}, "`split_column` names the column 'f'"),
+        ("id,label\nr1,a\n", {"columns": {"fold": "f"}}, "`columns` names the column 'f'"),
     ],
 )
 def test_an_unclear_table_is_refused_with_the_option_that_helps(

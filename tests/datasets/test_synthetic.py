@@ -14,7 +14,7 @@ from scipy.signal import find_peaks
 
 from clocs.datasets.base import Dataset, Entry
 from clocs.datasets.synthetic import RHYTHMS, Patient, Synthetic, simulate, stream
-from clocs.errors import SettingError, SourceError
+from clocs.errors import SettingError
 from clocs.recording import STANDARD_LEADS, Recording
 
 RATE = 500.0
@@ -236,9 +236,3 @@ def test_any_seed_gives_a_finite_ecg_well_inside_int16(
 def test_senseless_options_are_refused_by_name(options: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(options))):
         Synthetic(**{"patients": 2, **options})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("path", ["", "1", "0/1", "1/0", "a/b", "1/2/3"])
-def test_an_entry_of_another_dataset_is_refused(path: str) -> None:
-    with pytest.raises(SourceError, match="not a simulated recording"):
-        Synthetic(patients=2).read(Entry(id="x", patient="y", path=path))

@@ -22,7 +22,7 @@ from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import open_ledger
 from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import SIMULATED, Attempt
-from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, connect, nodes
+from clocs.ray_cluster import ClusterError, Resources, Tasks, check_fits, connect, nodes
 from ray_nodes import start_head
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
@@ -48,7 +48,7 @@ def run_all(
     act: Callable[[Any], Any],
     items: Iterable[Any],
     *,
-    needs: Needs,
+    needs: Resources,
     outstanding: int | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """`act` of every item on the cluster: (item, result) in the order in which they end."""
@@ -121,17 +121,17 @@ def test_a_cluster_says_what_it_has_and_runs_what_is_asked(cluster: Any, tmp_pat
 
     assert [node.cpus for node in nodes()] == [1, 1]
     taken = iter(range(6))
-    found = run_all(square, taken, needs=Needs(), outstanding=2)
+    found = run_all(square, taken, needs=Resources(), outstanding=2)
     first = next(found)
     assert next(taken) <= 3  # no more than two are handed over at a time
     rest = dict([first, *found])
     assert rest.items() <= {n: n * n for n in range(6)}.items() and len(rest) == 5
     with pytest.raises(SettingError, match=r"no machine .* \(64 CPUs\)"):
-        list(run_all(square, [1], needs=Needs(cpus=64)))
+        list(run_all(square, [1], needs=Resources(cpus=64)))
 
 
 def test_a_dying_worker_is_tried_again_and_an_error_raised_as_it_is(
-    cluster: Any, tmp_path: Path
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies_once(marker: Path) -> str:
         if not marker.exists():
@@ -142,11 +142,12 @@ def test_a_dying_worker_is_tried_again_and_an_error_raised_as_it_is(
     def refuses(word: str) -> None:
         raise SettingError(f"{word} is not welcome")
 
-    assert [r for _, r in run_all(dies_once, [tmp_path / "a"], needs=Needs())] == ["lived"]
+    assert [r for _, r in run_all(dies_once, [tmp_path / "a"], needs=Resources())] == ["lived"]
     with pytest.raises(SettingError, match="cmlc is not welcome"):
-        list(run_all(refuses, ["cmlc"], needs=Needs()))
+        list(run_all(refuses, ["cmlc"], needs=Resources()))
+    monkeypatch.setattr("clocs.ray_cluster.RETRIES", 0)
     with Tasks[str]() as tasks:
-        tasks.start("b", dies_once, tmp_path / "b", needs=Needs(), retries=0)
+        tasks.start("b", dies_once, tmp_path / "b", needs=Resources())
         ((_, result),) = tasks.finished(LIMIT)
         with pytest.raises(ClusterError, match="a task was lost"):
             result()

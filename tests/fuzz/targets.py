@@ -113,8 +113,8 @@ def _prepared(given: Given) -> Any:
     if table := next((n for n in given.files if n.startswith(("labels.", "wide."))), None):
         chosen["labels"] = table
         if table.startswith("labels."):
-            chosen |= {"patient": "column:patient", "split_column": "fold", "codes": "codes.csv"}
-            chosen["label_columns"] = ("label",)
+            chosen |= {"patient": "column:patient", "columns": {"fold": "fold"}}
+            chosen |= {"codes": "codes.csv", "label_columns": ("label",)}
     dataset = row.open(source, **chosen_options(row, chosen))
     given.folder()
     with closing(Readers(dataset, 1, threads=True)) as readers:

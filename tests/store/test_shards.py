@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,8 +137,9 @@ def test_patients_that_only_reading_tells_are_together_where_the_listing_says_so
 
         def list(self) -> Listing:
             made = super().list()
-            entries = tuple(Entry(one.id, one.id, one.path) for one in made.entries)
-            return Listing(entries, patients_by_reading=self.by_reading)
+            known = not self.by_reading
+            entries = (Entry(one.id, one.id, one.path) for one in made.entries)
+            return Listing(tuple(replace(one, patient_is_known=known) for one in entries))
 
         def read(self, entry: Entry) -> Recording:
             made = super().read(entry)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, TypeAlias
 
@@ -28,40 +27,71 @@ OnePerRecording: TypeAlias = Sequence[Any] | NDArray[Any]
 _NUMBERS = "iuf"  # kinds of numpy types
 
 
-@dataclass(frozen=True, eq=False)
 class Arrays(Dataset):
-    """Recordings in memory; `check_arrays` makes one of what users give.
+    """Recordings in memory; SettingError says what does not fit.
 
-    Attributes:
-        signals: One (leads, samples) or, of a single lead, (samples,) array per recording;
-            anything with a length that gives them by number, which is asked for one at a time.
-        patients: The patient of each recording.
-        ids: The ID of each recording.
-        rate: In Hz, of all.
-        leads: In canonical spelling.
-        unit: Of the samples; 'adu' where it is unknown.
-        facts: (recordings,) further attributes of each `Recording`: labels, age, fold …
-        frame: Of all views.
-        name: Of the dataset.
-        labels: Class names in order.
-        multilabel: Whether a recording has several.
-        fingerprint: Changes where the arrays do; '' where nobody asks.
+    Args are those of `clocs.from_arrays`, with `ids`, `ages`, `sexes`, `recorded_at` and `folds` as
+    `columns`; `fingerprint` says whether to compute one. Signals are asked for one at a time.
     """
 
-    signals: Any
-    patients: tuple[str, ...]
-    ids: tuple[str, ...]
-    rate: float
-    leads: tuple[str, ...]
-    unit: str
-    facts: tuple[Mapping[str, Any], ...]
-    frame: FrameSpec
-    name: str = "arrays"
-    labels: tuple[str, ...] = ()
-    multilabel: bool = False
-    fingerprint: str = ""
-
     skip_flat = True
+    labels: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        signals: Any,
+        patients: OnePerRecording,
+        *,
+        rate: float,
+        leads: Sequence[str] | str,
+        labels: Any = None,
+        classes: Sequence[str] | None = None,
+        unit: str = "mV",
+        name: str = "arrays",
+        frame: FrameSpec | float | None = None,
+        fingerprint: bool = False,
+        **columns: OnePerRecording | None,
+    ) -> None:
+        self.signals, self.rate, self.unit, self.name = signals, float(rate), unit, name
+        self.leads = tuple(map(canonical_lead, [leads] if isinstance(leads, str) else leads))
+        count = len(signals)
+        if not count:
+            raise SettingError("`X` is empty; give at least one recording")
+        if not self.leads or len(set(self.leads)) != len(self.leads):
+            named = ", ".join(self.leads) or "none"
+            raise SettingError(f"`leads` must be distinct names, not {named}")
+        if unit != UNKNOWN_UNIT and unit.lower() not in UNITS_PER_MV:
+            known = ", ".join((*UNITS_PER_MV, UNKNOWN_UNIT))
+            raise SettingError(f"`unit` is {unit!r}; choose one of {known} (unknown)")
+        check_rate(self.rate, name="`rate`")
+        several = range(1) if hasattr(signals, "shape") else range(count)  # an array has one shape
+        longest = max(signal_of(signals[i], i, len(self.leads)).shape[1] for i in several)
+        self.frame = _frame(frame, longest / self.rate)
+        for what, values in {"patients": patients, "labels": labels, **columns}.items():
+            if values is not None and len(values) != count:
+                raise SettingError(f"`{what}` has {len(values)} entries for {count} recordings")
+        by_recording, self.labels = _labels(labels, classes, count)
+        self.multilabel = any(len(one) > 1 for one in by_recording)
+        ids = columns.get("ids")
+        self.ids = tuple(map(str, range(count) if ids is None else ids))
+        if len(set(self.ids)) != count:
+            raise SettingError("`ids` must be distinct; two recordings have the same one")
+        if any(_is_missing(patient) for patient in patients):
+            raise SettingError("`patients` must name the patient of every recording")
+        self.patients = tuple(map(str, patients))
+        self._facts: list[dict[str, Any]] = [{"labels": one} for one in by_recording]
+        for fact, (column, parse) in _FACTS.items():
+            given = columns.get(column)
+            for i, value in enumerate([None] * count if given is None else given):
+                self._facts[i][fact] = None if _is_missing(value) else parse(value)
+        self._fingerprint = self._hash() if fingerprint else ""
+
+    def _hash(self) -> str:
+        facts = repr((self._facts, self.ids, list(self.patients)))
+        total = hashlib.blake2b(facts.encode(), digest_size=16)
+        for i in range(len(self.ids)):
+            total.update(np.ascontiguousarray(self.signals[i]).data)
+        return total.hexdigest()
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -70,7 +100,7 @@ class Arrays(Dataset):
     def list(self) -> Listing:
         pairs = enumerate(zip(self.ids, self.patients, strict=True))
         entries = tuple(Entry(name, patient, str(i)) for i, (name, patient) in pairs)
-        return Listing(entries, fingerprint=self.fingerprint)
+        return Listing(entries, fingerprint=self._fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         """The recording of an entry; its array alone is copied."""
@@ -89,7 +119,7 @@ class Arrays(Dataset):
             baseline=np.zeros(len(made.leads), np.int32),
             unit="mV" if known else self.unit,
             gaps=made.gaps,
-            **self.facts[number],
+            **self._facts[number],
         )
 
 
@@ -113,69 +143,6 @@ def _peak(signal: NDArray[np.floating]) -> float:
     """The largest value, to which samples of an unknown unit are scaled: they may be tiny."""
     peak = float(np.abs(signal).max(where=np.isfinite(signal), initial=0.0))
     return peak or 1.0
-
-
-def check_arrays(
-    signals: Any,
-    patients: OnePerRecording,
-    *,
-    rate: float,
-    leads: Sequence[str] | str,
-    labels: Any = None,
-    classes: Sequence[str] | None = None,
-    unit: str = "mV",
-    name: str = "arrays",
-    frame: FrameSpec | float | None = None,
-    fingerprint: bool = False,
-    **columns: OnePerRecording | None,
-) -> Arrays:
-    """The dataset of what `clocs.from_arrays` was given; SettingError says what does not fit.
-
-    Args are those of `clocs.from_arrays`, with `ids`, `ages`, `sexes`, `recorded_at` and `folds` as
-    `columns`; `fingerprint` says whether to compute one.
-    """
-    count = len(signals)
-    if not count:
-        raise SettingError("`X` is empty; give at least one recording")
-    own_leads = tuple(map(canonical_lead, [leads] if isinstance(leads, str) else leads))
-    if not own_leads or len(set(own_leads)) != len(own_leads):
-        raise SettingError(f"`leads` must be distinct names, not {', '.join(own_leads) or 'none'}")
-    if unit != UNKNOWN_UNIT and unit.lower() not in UNITS_PER_MV:
-        known = ", ".join((*UNITS_PER_MV, UNKNOWN_UNIT))
-        raise SettingError(f"`unit` is {unit!r}; choose one of {known} (unknown)")
-    check_rate(float(rate), name="`rate`")
-    several = range(1) if hasattr(signals, "shape") else range(count)  # an array has one shape
-    longest = max(signal_of(signals[i], i, len(own_leads)).shape[1] for i in several) / float(rate)
-    for what, values in {"patients": patients, "labels": labels, **columns}.items():
-        if values is not None and len(values) != count:
-            raise SettingError(f"`{what}` has {len(values)} entries for {count} recordings")
-    named, label_classes = _labels(labels, classes, count)
-    ids = columns.get("ids")
-    own_ids = tuple(map(str, range(count) if ids is None else ids))
-    if len(set(own_ids)) != count:
-        raise SettingError("`ids` must be distinct; two recordings have the same one")
-    if any(_is_missing(patient) for patient in patients):
-        raise SettingError("`patients` must name the patient of every recording")
-    facts: list[dict[str, Any]] = [{"labels": one} for one in named]
-    for fact, (column, parse) in _FACTS.items():
-        values = columns.get(column)
-        for i in range(count):
-            missing = values is None or _is_missing(values[i])
-            facts[i][fact] = None if missing else parse(values[i])  # type: ignore[index]
-    return Arrays(
-        signals=signals,
-        patients=tuple(map(str, patients)),
-        ids=own_ids,
-        rate=float(rate),
-        leads=own_leads,
-        unit=unit,
-        facts=tuple(facts),
-        name=name,
-        labels=label_classes,
-        multilabel=any(len(one) > 1 for one in named),
-        frame=_frame(frame, longest),
-        fingerprint=_fingerprint(signals, facts, own_ids, patients) if fingerprint else "",
-    )
 
 
 def _frame(frame: FrameSpec | float | None, longest: float) -> FrameSpec:
@@ -266,12 +233,3 @@ _FACTS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "age": ("ages", _age), "sex": ("sexes", _sex),
     "recorded_at": ("recorded_at", _date), "fold": ("folds", str),
 }  # fmt: skip
-
-
-def _fingerprint(
-    signals: Any, facts: Sequence[Mapping[str, Any]], ids: Sequence[str], patients: OnePerRecording
-) -> str:
-    total = hashlib.blake2b(repr((facts, ids, list(map(str, patients)))).encode(), digest_size=16)
-    for i in range(len(ids)):
-        total.update(np.ascontiguousarray(signals[i]).data)
-    return total.hexdigest()

@@ -49,7 +49,7 @@ class Entry:
         info: For the dataset's `read` alone, such as a table's row with whatever columns it has.
         labels: Where the listing knows them.
         fold: Of an official split, where the listing knows it.
-        patient_is_known: Whether reading cannot name another patient.
+        patient_is_known: Whether reading cannot name another patient; shards go by patients.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Entry:
     info: Mapping[str, str] = field(default_factory=dict)
     labels: tuple[str, ...] | None = None
     fold: str | None = None
-    patient_is_known: bool = False
+    patient_is_known: bool = True
 
     def __reduce__(self) -> tuple[type[Entry], tuple[object, ...]]:
         own = (self.id, self.patient, self.path, self.info)  # several times as fast as all fields
@@ -102,8 +102,6 @@ class Listing:
         fingerprint: Changes when the source does; guards resuming.
         files: How many files there are of each kind, where kinds differ.
         notices: What the user should know, one sentence each.
-        patients_by_reading: Whether files may name other patients than their entries do, unless
-            the entry's patient is known.
     """
 
     entries: tuple[Entry, ...]
@@ -112,7 +110,6 @@ class Listing:
     fingerprint: str = ""
     files: Mapping[str, int] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    patients_by_reading: bool = False
 
 
 def option(default: Any, text: str, **limits: Any) -> Any:
@@ -126,9 +123,9 @@ def option(default: Any, text: str, **limits: Any) -> Any:
     return field(default=default, metadata={"option": Option("", default, text, **limits)})
 
 
-def options_of(dataset: type) -> tuple[Option, ...]:
-    """The options that a dataset, a dataclass, declares among its fields."""
-    own = fields(dataset) if is_dataclass(dataset) else ()
+def declared_options(made: object) -> tuple[Option, ...]:
+    """The options that a dataset declares among its fields, where it is a dataclass."""
+    own = fields(made) if is_dataclass(made) else ()
     return tuple(
         replace(one.metadata["option"], name=one.name) for one in own if "option" in one.metadata
     )
@@ -162,7 +159,7 @@ class Dataset:
     keep_unlabeled: bool = False
 
     def __post_init__(self) -> None:
-        for one in options_of(type(self)):
+        for one in declared_options(type(self)):
             one.checked(getattr(self, one.name))
 
     @property
@@ -175,7 +172,7 @@ class Dataset:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        return {one.name: str(getattr(self, one.name)) for one in options_of(type(self))}
+        return {one.name: str(getattr(self, one.name)) for one in declared_options(type(self))}
 
     def list(self) -> Listing:
         """Every recording, before any is read."""
@@ -226,15 +223,19 @@ class DatasetRow:
         name: On the command line and in stores.
         open: Makes the dataset, from a source (where `has_source`) and options by keyword.
         recognize: Whether a source holds this dataset.
-        options: The dataset's own.
+        options_in: The dataclass whose fields are the dataset's options; `open` by default.
         has_source: Whether the dataset reads files at all.
     """
 
     name: str
     open: Callable[..., Dataset]
     recognize: Callable[[Source], bool] = lambda source: False
-    options: tuple[Option, ...] = ()
+    options_in: type | None = None
     has_source: bool = True
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        return declared_options(self.options_in or self.open)
 
 
 @cache

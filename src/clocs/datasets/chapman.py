@@ -6,13 +6,11 @@ headers hold `#Rhythm:`.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from clocs.datasets import base
+from clocs.datasets import base, table_files
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
-from clocs.datasets.table_files import unpacked_excel
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.source import Source, stem
@@ -124,32 +122,22 @@ def _rows(tables: list[bytes], source: Source) -> dict[str, dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     unclear: set[str] = set()
     for table in tables:
-        for values in _excel(table, source):
-            name = values.pop("FileName").removesuffix(".csv")
-            row = {_COLUMNS[column]: value for column, value in values.items()}
-            known = rows.setdefault(name, row)
+        try:
+            columns = table_files.read_table(table, name=TABLE)
+            cells = zip(*(columns[one] for one in ("FileName", *_COLUMNS)), strict=True)
+        except (SourceError, KeyError):
+            raise SourceError(
+                f"{TABLE} of {source.path} is not the published table with the columns "
+                f"{', '.join(('FileName', *_COLUMNS))}; download it again"
+            ) from None
+        for name, *values in cells:
+            row = dict(zip(_COLUMNS.values(), values, strict=True))
+            known = rows.setdefault(name.removesuffix(".csv"), row)
             if known["rhythm"] != row["rhythm"] and name not in unclear:
                 unclear.add(name)
                 known["rhythm"] += f" or {row['rhythm']}"
+    rows.pop("", None)
     return rows
-
-
-def _excel(table: bytes, source: Source) -> list[dict[str, str]]:
-    import polars as pl
-
-    columns = ["FileName", *_COLUMNS]
-    try:
-        frame = pl.read_excel(io.BytesIO(unpacked_excel(table, TABLE)), engine="calamine")
-        frame = frame.select(pl.col(columns).cast(pl.String).str.strip_chars().fill_null(""))
-        return frame.filter(pl.col("FileName") != "").to_dicts()
-    except ImportError:
-        raise
-    except Exception as error:  # polars and its Excel engine raise many kinds
-        problem = str(error).split("\n", maxsplit=1)[0]
-        raise SourceError(
-            f"{TABLE} of {source.path} is not the published table with the columns "
-            f"{', '.join(columns)} ({problem}); download it again"
-        ) from None
 
 
 def _recognize(source: Source) -> bool:

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clocs.datasets import base, folder_files
 from clocs.datasets.base import Dataset, DatasetRow, Entry, Listing
-from clocs.datasets.folder_files import FolderOptions, FoundRecording, PatientRule, patient_rule
+from clocs.datasets.folder_files import FolderOptions, FoundRecording, patients_in_paths
 from clocs.datasets.label_names import LABELS
 from clocs.datasets.label_table import FolderTables
 from clocs.datasets.pseudonyms import PSEUDONYM, Pseudonyms
@@ -25,7 +25,14 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.read import FORMATS, Others, options_of
 from clocs.formats.source import OPTIONS_FILE, Source, stem
 from clocs.formats.wfdb import read_annotations
-from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording, canonical_lead
+from clocs.recording import (
+    STANDARD_LEADS,
+    Episode,
+    FrameSpec,
+    Recording,
+    canonical_lead,
+    stretches_between,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,9 +81,10 @@ class Folder(Dataset):
     def settings(self) -> Mapping[str, str]:
         return self.options.as_text()
 
-    @cached_property
-    def _rule(self) -> PatientRule:
-        return patient_rule(self.options.patient)
+    @property
+    def _from_header(self) -> bool:
+        """Whether headers may name patients."""
+        return self.options.patient in (None, "header")
 
     @cached_property
     def _read_options(self) -> ReadOptions:
@@ -93,16 +101,15 @@ class Folder(Dataset):
                 "none of which is of a known format"
             )
         entries = [one.entry for one in files.recordings]
-        in_paths = [""] * len(entries)
-        if self._rule.from_paths is not None:
-            in_paths = list(self._rule.from_paths([entry.path for entry in entries]))
-        pairs = zip(files.recordings, in_paths, strict=True)
-        labeled = tables.match(entries, [self._patient(*one, "") for one in pairs], self._rule)
+        paths = [entry.path for entry in entries]
+        in_paths = patients_in_paths(self.options.patient, paths)
+        patients = in_paths or [self._patient(found, "") for found in files.recordings]
+        labeled = tables.match(entries, patients)
         hours: list[Entry] = []
         nameless: list[str] = []
         for number, found in enumerate(files.recordings):
             whole, row = found.entry, labeled.info.get(number, {})
-            patient = self._patient(found, in_paths[number], row.get("patient", ""))
+            patient = in_paths[number] if in_paths else self._patient(found, row.get("patient", ""))
             if patient and not row.get("patient"):
                 patient = self._header_patient(patient)
             entry = Entry(
@@ -112,11 +119,11 @@ class Folder(Dataset):
                 {**whole.info, **row, **({"patient": patient} if patient else {})},
                 labels=tuple(json.loads(row["labels"])) if "labels" in row else None,
                 fold=row.get("fold"),
-                patient_is_known=bool(patient),
+                patient_is_known=bool(patient) or not self._from_header,
             )
-            if not patient and self._rule.required and not self._rule.from_header:
+            if not patient and not self._from_header:
                 nameless.append(entry.path)
-            hours += folder_files.hours_of(entry, found.seconds if found.can_be_cut else None)
+            hours += folder_files.hours_of(entry, found.seconds)
         fingerprint = base.fingerprint_of(self.source, [_VERSION.encode(), *tables.contents])
         made = base.complete_listing(hours, files.lost, fingerprint=fingerprint)
         notices = [*files.notices, *labeled.notices]
@@ -129,8 +136,6 @@ class Folder(Dataset):
             rows_without_recording=tuple(sorted(set(labeled.unmatched))),
             files=files.counts,
             notices=tuple(notices),
-            patients_by_reading=self._rule.from_header
-            and any(not entry.patient_is_known for entry in made.entries),
         )
 
     def _unread(self, others: Others) -> Sequence[str]:
@@ -138,30 +143,27 @@ class Folder(Dataset):
         notices = []
         if OPTIONS_FILE in self.source:
             notices.append(f"{OPTIONS_FILE} is not read; give its options with the command")
-        if said := others.sentence():
+        if sentence := others.sentence():
             tables = any(name.lower().endswith(TABLES) for name in others.unused)
             hint = "; if one is a table of labels, give it as `labels`"
-            notices.append(said + (hint if tables and self.options.labels is None else ""))
+            notices.append(sentence + (hint if tables and self.options.labels is None else ""))
         return notices
 
-    def _patient(self, found: FoundRecording, in_path: str, in_table: str) -> str:
-        """The patient, as far as is known before reading; '' otherwise."""
-        rule = self._rule
-        if rule.from_paths is not None:
-            return in_path
+    def _patient(self, found: FoundRecording, in_table: str) -> str:
+        """The patient that the table or the header names, before reading; '' where neither does."""
         if in_table and self.options.patient != "header":
             return in_table
-        said = found.patient or ""
-        return said if rule.from_header and folder_files.is_somebody(said) else ""
+        in_header = found.patient or ""
+        return in_header if self._from_header and folder_files.is_somebody(in_header) else ""
 
     @property
     def is_pseudonymous(self) -> bool:
         """Whether patients whom only headers name get pseudonyms."""
         return self.options.patient is None
 
-    def _header_patient(self, said: str) -> str:
+    def _header_patient(self, name: str) -> str:
         """The ID of a patient whom the header alone names."""
-        return self.pseudonyms(said) if self.is_pseudonymous else said
+        return self.pseudonyms(name) if self.is_pseudonymous else name
 
     def _nameless(self, paths: Sequence[str], total: int) -> Sequence[str]:
         if not paths:
@@ -187,12 +189,12 @@ class Folder(Dataset):
         if "of" in info:
             extra |= {"part_of": info["of"], "from_second": info["start"]}
         patient = self._patient_read(entry, recording)
-        said = recording.patient
+        name = recording.patient
         return replace(
             recording,
             id=entry.id,
             patient=patient,
-            named=said if patient != said and patient == self._header_patient(said) else None,
+            named=name if patient != name and patient == self._header_patient(name) else None,
             labels=self._labels(entry, recording),
             episodes=self._episodes(entry, recording),
             age=base.parse_age(info.get("age", recording.extra.get("Age")))
@@ -205,12 +207,11 @@ class Folder(Dataset):
         )
 
     def _patient_read(self, entry: Entry, recording: Recording) -> str:
-        known = entry.info.get("patient")
-        if known:
+        if known := entry.info.get("patient"):
             return known
-        said = recording.patient
-        if self._rule.from_header and said != stem(entry.path) and folder_files.is_somebody(said):
-            return self._header_patient(said)
+        name = recording.patient
+        if self._from_header and name != stem(entry.path) and folder_files.is_somebody(name):
+            return self._header_patient(name)
         return entry.info.get("of", entry.id)
 
     def _kept(self, extra: Mapping[str, str]) -> dict[str, str]:
@@ -236,7 +237,7 @@ class Folder(Dataset):
             return recording.episodes
         rhythms = read_annotations(self.source, entry.path, extension).rhythms
         first = round(float(entry.info.get("start", 0.0)) * recording.rate)
-        return folder_files.episodes_within(rhythms, first, first + recording.samples)
+        return stretches_between(rhythms, first, first + recording.samples)
 
     @cached_property
     def _codes(self) -> Mapping[str, str]:
@@ -244,9 +245,23 @@ class Folder(Dataset):
         return {**LABELS, **(FolderTables(self.source, self.options).codes or {})}
 
     def with_inferred_schema(self, table: pl.DataFrame) -> Folder:
-        """The same with the classes and the frame that the recordings suggest."""
-        schema = infer_schema(table, self.options, self.pseudonyms.folder)
-        return replace(self, **schema)
+        """The same with classes by frequency, a frame that fits the durations, and notices."""
+        counts: Counter[str] = Counter()
+        classes, multilabel = self.options.classes, False
+        for own, episodes in table.select("labels", "episodes").iter_rows():
+            counts.update({*own, *(one["label"] for one in episodes)})
+            used = [one for one in own if classes is None or one in classes]
+            multilabel = multilabel or len(used) > 1
+        labels = classes or tuple(sorted(counts, key=lambda one: (-counts[one], one)))
+        frame, notices = _frame(table, self.options)
+        if unused := [one for one in labels if one not in counts]:
+            named = first_of(unused, _MAX_NAMED)
+            notices.append(f"no recording has the label {named} of `classes`")
+        notices += _patients(table, self.options, self.pseudonyms.folder)
+        notices += _leads(table) + _notes_of_readers(table)
+        return replace(
+            self, labels=labels, multilabel=multilabel, frame=frame, notices=tuple(notices)
+        )
 
 
 def _without_row(missing: Sequence[str], table: str) -> list[str]:
@@ -275,41 +290,6 @@ def _with_leads(recording: Recording, wanted: tuple[str, ...]) -> Recording:
         detail = f"{recording.id} has {', '.join(recording.leads)}; none of {', '.join(names)}"
         raise UnusableError("no known lead", detail)
     return recording.select(kept)
-
-
-class InferredSchema(TypedDict):
-    """What follows from the recordings of a folder once they are read."""
-
-    labels: tuple[str, ...]
-    multilabel: bool
-    frame: FrameSpec
-    notices: tuple[str, ...]
-
-
-def infer_schema(
-    table: pl.DataFrame, options: FolderOptions, whose: Path | None = None
-) -> InferredSchema:
-    """Classes by frequency, a frame that fits the recordings' durations, and what to tell the user.
-
-    Args:
-        table: A store's table.
-        options: What the user has said.
-        whose: The folder that says whose pseudonyms there are.
-    """
-    counts: Counter[str] = Counter()
-    multilabel = False
-    for own, episodes in table.select("labels", "episodes").iter_rows():
-        counts.update({*own, *(one["label"] for one in episodes)})
-        used = [one for one in own if options.classes is None or one in options.classes]
-        multilabel = multilabel or len(used) > 1
-    labels = options.classes or tuple(sorted(counts, key=lambda one: (-counts[one], one)))
-    frame, notices = _frame(table, options)
-    unused = [one for one in labels if one not in counts]
-    if unused:
-        named = first_of(unused, _MAX_NAMED)
-        notices.append(f"no recording has the label {named} of `classes`")
-    notices += _patients(table, options, whose) + _leads(table) + _said_by_readers(table)
-    return {"labels": labels, "multilabel": multilabel, "frame": frame, "notices": tuple(notices)}
 
 
 def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list[str]]:
@@ -375,16 +355,16 @@ def _leads(table: pl.DataFrame) -> list[str]:
     ]
 
 
-def _said_by_readers(table: pl.DataFrame) -> list[str]:
+def _notes_of_readers(table: pl.DataFrame) -> list[str]:
     """What readers guessed, each sentence once."""
-    said: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
     for text in table["extra"]:
         if '"notice"' in text:
-            said[str(json.loads(text).get("notice", ""))] += 1
-    del said[""]
-    most = said.most_common(_MAX_NAMED)
+            notes[str(json.loads(text).get("notice", ""))] += 1
+    del notes[""]
+    most = notes.most_common(_MAX_NAMED)
     shown = [f"{text} ({count:,} recordings)" if count > 1 else text for text, count in most]
-    more = said.total() - sum(count for _, count in most)
+    more = notes.total() - sum(count for _, count in most)
     return [*shown, f"readers had to guess in {more:,} more recordings"] if more else shown
 
 
@@ -394,8 +374,8 @@ def _open(source: Source, **given: Any) -> Folder:
         raise SettingError(
             f"`dataset` is {options.dataset!r}; give a name of letters, digits, '-', '_' and '.'"
         )
-    patient_rule(options.patient)  # refused before files are listed
+    patients_in_paths(options.patient, [""])  # refused before files are listed
     return Folder(source, options)
 
 
-FOLDER = DatasetRow("folder", _open, options=base.options_of(FolderOptions))
+FOLDER = DatasetRow("folder", _open, options_in=FolderOptions)

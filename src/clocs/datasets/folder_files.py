@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from clocs.datasets.base import Entry, Quarantined, option
@@ -16,7 +15,6 @@ from clocs.formats.addresses import last_name
 from clocs.formats.base import FileFormat, Part, ReadOptions
 from clocs.formats.read import Found, Others, other_files, parts_apart, recordings_in
 from clocs.formats.source import Source, stem
-from clocs.recording import Episode
 
 NO_RECORDING = "not a recording"
 BELONGS = "part of a recording"
@@ -61,10 +59,7 @@ class FolderOptions:
         None, "Labels to use, in this order; the most frequent first if left out", kind=tuple
     )
     columns: Mapping[str, str] | None = option(
-        None, "Other columns of the table, such as age=AGE_AT_ECG,sex=SEX", kind=dict
-    )
-    split_column: str | None = option(
-        None, "Column of the table with the folds of an official split", kind=str
+        None, "Other columns of the table, such as age=AGE_AT_ECG,fold=strat_fold", kind=dict
     )
     lead_names: Mapping[str, str] | None = option(
         None, "Leads by unusual names, such as ECG1=II,ch2=V5", kind=dict
@@ -106,60 +101,32 @@ def _as_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class PatientRule(NamedTuple):
-    """How the user says to tell patients apart.
+def patients_in_paths(rule: str | None, paths: Sequence[str]) -> Sequence[str] | None:
+    """The patients that paths name by the option `patient`, '' where one names none.
 
-    Attributes:
-        from_paths: From files' paths to their patients, '' where a path has none; None where
-            paths do not tell.
-        column: The table's column of patients, where that tells.
-        from_header: Whether to take what files say.
-        required: Whether every recording must have a patient by this rule.
-    """
-
-    from_paths: Callable[[Sequence[str]], Sequence[str]] | None = None
-    column: str | None = None
-    from_header: bool = False
-    required: bool = True
-
-
-def patient_rule(given: str | None) -> PatientRule:
-    """The rule behind the option `patient`.
+    None where not paths but headers or a table tell.
 
     Raises:
         SettingError: There is no such rule.
     """
-    if given is None:
-        return PatientRule(from_header=True, required=False)
-    kind, colon, value = given.partition(":")
-    if given == "header":
-        return PatientRule(from_header=True)
-    if given == "file":
-        return PatientRule(_stems)
+    kind, colon, value = (rule or "header").partition(":")
+    if rule in (None, "header") or (kind == "column" and value):
+        return None
+    if rule == "file":
+        return [stem(path) for path in paths]
     if kind == "folder" and (not colon or re.fullmatch(r"-?[1-9]\d{0,5}", value)):
-        return PatientRule(partial(_folders, int(value or -1)))
-    if kind == "column" and value:
-        return PatientRule(column=value)
+        number = int(value or -1)  # from the top, or from the file upwards where negative
+        at = number - 1 if number > 0 else number
+        folders = [path.split("/")[:-1] for path in paths]
+        return [one[at] if -len(one) <= at < len(one) else "" for one in folders]
     if kind == "pattern" and value:
-        _matched(value, [""])  # refused before files are listed
-        return PatientRule(partial(_matched, value))
-    raise SettingError(f"`patient` is {given!r}; give {_RULES}")
+        return _matched(value, paths)
+    raise SettingError(f"`patient` is {rule!r}; give {_RULES}")
 
 
 def is_somebody(patient: str) -> bool:
     """Whether a header's patient is one, and not a word for nobody such as 'anonymous'."""
     return _NOBODY.match(patient.strip()) is None
-
-
-def _stems(paths: Sequence[str]) -> Sequence[str]:
-    return [stem(path) for path in paths]
-
-
-def _folders(number: int, paths: Sequence[str]) -> Sequence[str]:
-    """The nth folder of each path from the top, or from the file upwards where negative."""
-    every = [path.split("/")[:-1] for path in paths]
-    at = number - 1 if number > 0 else number
-    return [one[at] if -len(one) <= at < len(one) else "" for one in every]
 
 
 def _matched(pattern: str, paths: Sequence[str]) -> Sequence[str]:
@@ -190,9 +157,8 @@ class FoundRecording(NamedTuple):
     """One recording as a file holds it, before it is cut."""
 
     entry: Entry  # without a patient
-    seconds: float | None  # None where only reading tells
+    seconds: float | None  # None where only reading tells, or parts in time cannot be read alone
     patient: str | None  # where the file's table of contents names one
-    can_be_cut: bool  # whether parts of it in time can be read alone
 
 
 class FolderFiles(NamedTuple):
@@ -244,9 +210,8 @@ def find_files(source: Source, *, besides: Collection[str], options: ReadOptions
             info = {"format": own.name} | ({"part": part.name} if part.name else {})
             several = part.name and len(kept or parts) > 1
             entry = Entry(f"{ids[name]}#{part.name}" if several else ids[name], "", name, info)
-            recordings.append(
-                FoundRecording(entry, part.seconds, part.patient, own.reads_stretches)
-            )
+            seconds = part.seconds if own.reads_stretches else None
+            recordings.append(FoundRecording(entry, seconds, part.patient))
     notices = []
     if left_out:
         notices.append(
@@ -291,12 +256,3 @@ def hours_of(entry: Entry, seconds: float | None) -> Iterator[Entry]:
         info = {**entry.info, "start": repr(start), "stop": repr(stop), "of": entry.id}
         clock = f"{start // 3600:02.0f}:{start // 60 % 60:02.0f}:{start % 60:02.0f}"
         yield replace(entry, id=f"{entry.id}@{clock}", info=info)
-
-
-def episodes_within(episodes: Sequence[Episode], first: int, last: int) -> tuple[Episode, ...]:
-    """What lies of these episodes between two samples, counted from the first."""
-    return tuple(
-        replace(one, start=max(one.start, first) - first, stop=min(one.stop, last) - first)
-        for one in episodes
-        if one.start < last and one.stop > first
-    )

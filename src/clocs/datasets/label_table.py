@@ -7,13 +7,12 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
 from clocs.datasets import table_files as cells
 from clocs.datasets.base import Entry, parse_sex
-from clocs.datasets.folder_files import FolderOptions, PatientRule
+from clocs.datasets.folder_files import FolderOptions
 from clocs.errors import SettingError, first_of
 from clocs.formats.addresses import last_name
 from clocs.formats.read import known_suffixes
@@ -93,32 +92,34 @@ class FolderTables:
         self.contents.append(data)
         return data
 
-    def match(
-        self, entries: Sequence[Entry], patients: Sequence[str], rule: PatientRule
-    ) -> Labeled:
+    def match(self, entries: Sequence[Entry], patients: Sequence[str]) -> Labeled:
         """What the table says about each entry, or else about each patient."""
         if not self.name:
-            if rule.column is not None:
+            if column := patient_column(self._options):
                 raise SettingError(
-                    f"`patient` names the column {rule.column} of a table; give it as `labels`"
+                    f"`patient` names the column {column} of a table; give it as `labels`"
                 )
             return Labeled({})
         try:
-            found = self._matched(recording_finder(entries, known_suffixes()), rule)
+            found = self._matched(recording_finder(entries, known_suffixes()))
             if found.info:
                 return found
         except NoIdsError:
             if not any(patients):
                 raise
-            return self._matched(patient_finder(patients), rule)
-        by_patient = self._matched(patient_finder(patients), rule)
+            return self._matched(patient_finder(patients))
+        by_patient = self._matched(patient_finder(patients))
         return by_patient if by_patient.info else found
 
-    def _matched(self, find: Finder, rule: PatientRule) -> Labeled:
+    def _matched(self, find: Finder) -> Labeled:
         table = cells.read_table(self._table, name=self.name, is_id=lambda text: bool(find(text)))
-        return label_recordings(
-            table, find, self._options, rule.column, codes=self.codes, name=self.name
-        )
+        return label_recordings(table, find, self._options, codes=self.codes, name=self.name)
+
+
+def patient_column(options: FolderOptions) -> str:
+    """The table's column of patients that `patient` names; '' where it is another rule."""
+    kind, _, column = (options.patient or "").partition(":")
+    return column if kind == "column" else ""
 
 
 def patient_finder(patients: Iterable[str]) -> Finder:
@@ -177,35 +178,29 @@ def recording_finder(entries: Iterable[Entry], suffixes: tuple[str, ...]) -> Fin
     return find
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """Two classes of a column of numbers: 'LVEF<40' and 'LVEF>=40'."""
+class LabelColumn(NamedTuple):
+    """A column of labels, or of numbers with a threshold: 'LVEF<40' and 'LVEF>=40' are classes."""
 
-    column: str
-    sign: str
-    limit: float
+    name: str
+    sign: str = ""
+    limit: float = 0.0
 
-    def __str__(self) -> str:
-        return f"{self.column}{self.sign}{self.limit:g}"
-
-    def classes(self, values: Sequence[str]) -> list[tuple[str, ...]]:
-        """The class of each value; none where it is missing or no number."""
-        other = f"{self.column}{_OPPOSITE[self.sign]}{self.limit:g}"
-        return [
-            () if one is None else (str(self) if _MEETS[self.sign](one, self.limit) else other,)
-            for one in cells.numbers_of(values)
+    def classes(self, values: Sequence[str]) -> tuple[list[tuple[str, ...]], str]:
+        """The class of each number, none where it is missing or no number, and a notice."""
+        one, other = (f"{self.name}{x}{self.limit:g}" for x in (self.sign, _OPPOSITE[self.sign]))
+        numbers = cells.numbers_of(values)
+        found: list[tuple[str, ...]] = [
+            () if x is None else (one if _MEETS[self.sign](x, self.limit) else other,)
+            for x in numbers
         ]
-
-    def notice(self, values: Sequence[str], found: Sequence[tuple[str, ...]]) -> str:
-        """How many values are of which class, and how many of none."""
-        counts = Counter(one for labels in found for one in labels)
-        others = [value for value, one in zip(values, found, strict=True) if not one]
-        strange = [value for value in others if not cells.is_nothing(value)]
+        counts = Counter(label for labels in found for label in labels)
+        others = [text for text, x in zip(values, numbers, strict=True) if x is None]
+        strange = [text for text in others if not cells.is_nothing(text)]
         such = f", such as {strange[0]!r:.30}" if strange else ""
-        said = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
-        return (
-            f"rows by {self}: {said or 'none'}; {len(others) - len(strange):,} values are missing "
-            f"and {len(strange):,} are not numbers{such}, and have no such label"
+        counted = ", ".join(f"{label} {count:,}" for label, count in counts.most_common())
+        return found, (
+            f"rows by {one}: {counted or 'none'}; {len(others) - len(strange):,} values are "
+            f"missing and {len(strange):,} are not numbers{such}, and have no such label"
         )
 
 
@@ -213,7 +208,6 @@ def label_recordings(
     table: Columns,
     find: Finder,
     options: FolderOptions,
-    patient_column: str | None = None,
     *,
     codes: Mapping[str, str] | None = None,
     name: str,
@@ -224,7 +218,6 @@ def label_recordings(
         table: Columns of text.
         find: Finds recordings.
         options: What the user says about the columns.
-        patient_column: The column of patients, where the user names one.
         codes: Names of labels, '' for those to leave out; others keep theirs.
         name: Of the table, for messages.
 
@@ -232,14 +225,14 @@ def label_recordings(
         NoIdsError: No column names recordings.
         SettingError: A column is missing, or none is clearly a label.
     """
-    roles = _roles(table, options, patient_column, name)
+    roles = _roles(table, options, name)
     others = {column for role, column in roles.items() if role != "patient"}
     ids = _id_columns(table, find, options.id_column, taken=others, name=name)
     given = options.label_columns or ()
-    classes, measured = _label_columns(table, given, taken={*ids, *roles.values()}, name=name)
-    of_rows, notices = _labels_of_rows(table, classes, codes)
-    notices += measured
-    dates = cells.dates_of(table[roles["date"]]) if "date" in roles else []
+    classes, notices = _label_columns(table, given, taken={*ids, *roles.values()}, name=name)
+    of_rows, label_notices = _labels_of_rows(table, classes, codes)
+    known, role_notices = _facts_of_rows(table, roles, name)
+    notices = [*label_notices, *notices]
     facts: dict[int, dict[str, str]] = {}
     labels: dict[int, list[str]] = {}
     unmatched: list[str] = []
@@ -254,8 +247,9 @@ def label_recordings(
                 several.add(number)
             own = facts.setdefault(number, {})
             labels.setdefault(number, []).extend(of_rows[row])
-            for key, text in _facts_of_row(table, roles, dates, row).items():
-                own.setdefault(key, text)
+            for key, values in known.items():
+                if not cells.is_nothing(values[row]):
+                    own.setdefault(key, values[row])
     for number, own in facts.items():
         own["labels"] = json.dumps(list(dict.fromkeys(labels[number])), ensure_ascii=False)
     if several:
@@ -263,33 +257,31 @@ def label_recordings(
             f"{len(several):,} recordings have several rows in {name}; their labels are combined, "
             "and the first row tells the rest"
         )
-    sexes = [text for text in table[roles["sex"]] if text] if "sex" in roles else []
-    if sexes and not any(map(parse_sex, sexes)):
-        notices.append(
-            f"the column {roles['sex']} of {name} holds {sexes[0]!r:.20} and others, which do not "
-            "say who is male or female; write male and female into it"
-        )
-    if dates and not any(dates):
-        notices.append(f"no date in the column {roles['date']} of {name} could be understood")
-    return Labeled(facts, tuple(unmatched), tuple(notices))
+    return Labeled(facts, tuple(unmatched), (*notices, *role_notices))
 
 
-def _facts_of_row(
-    table: Columns, roles: Mapping[str, str], dates: Sequence[str | None], row: int
-) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for role, column in roles.items():
-        text = table[column][row]
-        if role == "date":
-            text = dates[row] or ""
-        elif role == "age":
-            age = cells.age_of(text)
-            text = "" if age is None else f"{age:g}"
-        elif role == "sex":
-            text = parse_sex(text) or ""
-        if not cells.is_nothing(text):
-            found["recorded_at" if role == "date" else role] = text
-    return found
+def _facts_of_rows(
+    table: Columns, roles: Mapping[str, str], name: str
+) -> tuple[dict[str, Sequence[str]], list[str]]:
+    """What columns other than of labels say, by the recording's attribute, and notices."""
+    facts = {role: table[column] for role, column in roles.items()}
+    notices: list[str] = []
+    if "age" in facts:
+        ages = map(cells.age_of, facts["age"])
+        facts["age"] = ["" if age is None else f"{age:g}" for age in ages]
+    if "sex" in facts:
+        written = [text for text in facts["sex"] if text]
+        facts["sex"] = [parse_sex(text) or "" for text in facts["sex"]]
+        if written and not any(facts["sex"]):
+            notices.append(
+                f"the column {roles['sex']} of {name} holds {written[0]!r:.20} and others, which "
+                "do not say who is male or female; write male and female into it"
+            )
+    if "date" in facts:
+        dates = facts["recorded_at"] = [day or "" for day in cells.dates_of(facts.pop("date"))]
+        if dates and not any(dates):
+            notices.append(f"no date in the column {roles['date']} of {name} could be understood")
+    return facts, notices
 
 
 def _simple(column: str) -> str:
@@ -312,18 +304,14 @@ def _listed(table: Iterable[str]) -> str:
     return first_of(list(table), 12)
 
 
-def _roles(
-    table: Columns, options: FolderOptions, patient_column: str | None, name: str
-) -> dict[str, str]:
+def _roles(table: Columns, options: FolderOptions, name: str) -> dict[str, str]:
     columns = options.columns or {}
     unknown = ", ".join(role for role in columns if role not in ROLES)
     if unknown:
         raise SettingError(f"`columns` names {unknown}; it may name {', '.join(ROLES)}")
     named = {role: (column, "columns") for role, column in columns.items()}
-    if patient_column is not None:
-        named["patient"] = (patient_column, "patient")
-    if options.split_column is not None:
-        named["fold"] = (options.split_column, "split_column")
+    if column := patient_column(options):
+        named["patient"] = (column, "patient")
     taken = (options.id_column, *(options.label_columns or ()))
     free = {column: _simple(column) for column in table if column not in taken}
     roles: dict[str, str] = {}
@@ -372,7 +360,7 @@ def _id_columns(
 
 def _label_columns(
     table: Columns, given: Sequence[str], *, taken: Collection[str], name: str
-) -> tuple[Sequence[str | Threshold], list[str]]:
+) -> tuple[Sequence[LabelColumn], list[str]]:
     """The columns of labels, and notices on columns that could be some."""
     if tuple(given) == ("none",):
         return [], []
@@ -384,8 +372,8 @@ def _label_columns(
     simple = {column: _simple(column) for column in left}
     usual = [column for word in _LABELS for column in left if simple[column] == word]
     if usual:
-        return usual[:1], []
-    classes = [column for column in left if cells.are_yes_or_no(table[column])]
+        return [LabelColumn(usual[0])], []
+    classes = [LabelColumn(column) for column in left if cells.are_yes_or_no(table[column])]
     if classes:
         return classes, []
     if not left and measured:
@@ -401,13 +389,13 @@ def _label_columns(
             f"{name} has several columns that could be labels ({_listed(left)}); give those that "
             "are as `label_columns`, or 'none'"
         )
-    return left, []
+    return [LabelColumn(column) for column in left], []
 
 
-def _named_column(table: Columns, given: str, name: str) -> str | Threshold:
+def _named_column(table: Columns, given: str, name: str) -> LabelColumn:
     match = None if given in table else _THRESHOLD.fullmatch(given[:1000])
     if match is None:
-        return _existing(table, given, option="label_columns", name=name)
+        return LabelColumn(_existing(table, given, option="label_columns", name=name))
     column = _existing(table, match[1], option="label_columns", name=name)
     limit = cells.numbers_of([match[3]])[0]
     if limit is None:
@@ -415,53 +403,45 @@ def _named_column(table: Columns, given: str, name: str) -> str | Threshold:
             f"`label_columns` has {given!r:.100}, whose threshold is no number; give one such as "
             f"'{column}<40'"
         )
-    return Threshold(column, match[2], limit)
+    return LabelColumn(column, match[2], limit)
 
 
 def _labels_of_rows(
-    table: Columns, columns: Sequence[str | Threshold], codes: Mapping[str, str] | None
-) -> tuple[list[tuple[str, ...]], list[str]]:
+    table: Columns, columns: Sequence[LabelColumn], codes: Mapping[str, str] | None
+) -> tuple[list[list[str]], list[str]]:
     """The labels of each row by name, and notices."""
-    height = len(next(iter(table.values()), ()))
-    rows: list[list[str]] = [[] for _ in range(height)]
-    notices = []
+    rows: list[list[str]] = [[] for _ in next(iter(table.values()), ())]
+    notices: list[str] = []
+    unnamed: set[str] = set()
     for column in columns:
-        if isinstance(column, Threshold):
-            continue
-        values = table[column]
-        if len(columns) > 1 and cells.are_yes_or_no(values):
-            for row, text in zip(rows, values, strict=True):
-                row.extend((column,) if cells.is_yes(text) else ())
-            continue
-        parsed = {text: cells.split_labels(text) for text in set(values)}
-        decimal = cells.numbers_with_commas(values)
-        for text, number in decimal.items():
-            if codes is None or not all(one in codes for one in parsed[text]):
-                parsed[text] = (number,)
-        if decimal:
-            text = next(iter(decimal))
-            notices.append(
-                f"cells of the column {column} such as {text!r} are taken for numbers; where "
-                "several labels are meant, part them by ';'"
-            )
-        for row, text in zip(rows, values, strict=True):
-            row.extend(parsed[text])
-    named = [tuple(row) for row in rows]
-    if codes is not None:
-        if unnamed := {one for row in rows for one in row} - codes.keys():
-            words = ", ".join(sorted(unnamed)[:5])
-            notices.append(
-                f"{len(unnamed):,} codes have no name in `codes` and keep theirs: {words}"
-            )
-        called = ([codes.get(one, one) for one in row] for row in rows)
-        named = [tuple(dict.fromkeys(one for one in row if one)) for row in called]
-    for column in columns:
-        if isinstance(column, Threshold):
-            values = table[column.column]
-            found = column.classes(values)
-            named = [(*row, *more) for row, more in zip(named, found, strict=True)]
-            notices.append(column.notice(values, found))
-    return named, notices
+        values = table[column.name]
+        found: Iterable[Sequence[str]]
+        if column.sign:
+            found, notice = column.classes(values)
+            notices.append(notice)
+        elif len(columns) > 1 and cells.are_yes_or_no(values):
+            found = [(column.name,) if cells.is_yes(text) else () for text in values]
+        else:
+            parsed = {text: cells.split_labels(text) for text in set(values)}
+            decimal = cells.numbers_with_commas(values)
+            for text, number in decimal.items():
+                if codes is None or not all(one in codes for one in parsed[text]):
+                    parsed[text] = (number,)
+            if decimal:
+                notices.append(
+                    f"cells of the column {column.name} such as {next(iter(decimal))!r} are taken "
+                    "for numbers; where several labels are meant, part them by ';'"
+                )
+            found = [parsed[text] for text in values]
+        if codes is not None and not column.sign:
+            unnamed |= {one for labels in found for one in labels if one not in codes}
+            found = [[codes.get(one, one) for one in labels] for labels in found]
+        for row, labels in zip(rows, found, strict=True):
+            row.extend(filter(None, labels))
+    if unnamed:
+        words = ", ".join(sorted(unnamed)[:5])
+        notices.append(f"{len(unnamed):,} codes have no name in `codes` and keep theirs: {words}")
+    return rows, notices
 
 
 def read_codes(table: Columns, *, column: str | None, name: str) -> dict[str, str]:

@@ -144,4 +144,4 @@ def _recognize(source: Source) -> bool:
     return any(len(one.signals) == 2 and one.rate == 360 for one in base.first_headers(source))
 
 
-MIT_BIH = DatasetRow("mitbih", MITBIH, _recognize, options=base.options_of(MITBIH))
+MIT_BIH = DatasetRow("mitbih", MITBIH, _recognize)

@@ -213,7 +213,7 @@ class PhysioNet2021(PublishedDataset):
             self.require(len(entries), "*.hea with #Dx")
         wanted = self.databases or tuple(DATABASES)
         chosen = [
-            replace(entry, info={"database": database})
+            replace(entry, info={"database": database}, patient_is_known=False)
             for entry in entries
             if (database := database_of(entry.path)) in wanted or not (database or self.databases)
         ]
@@ -223,8 +223,7 @@ class PhysioNet2021(PublishedDataset):
                 "leave out `databases` or give another source"
             )
         missed = [one for one in lost if _of_name(one.id) in (*wanted, "")]
-        made = base.complete_listing(chosen, missed, fingerprint=self.source.fingerprint)
-        return replace(made, patients_by_reading=True)
+        return base.complete_listing(chosen, missed, fingerprint=self.source.fingerprint)
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
@@ -270,15 +269,10 @@ def _challenge_of(source: Source) -> str:
     return "physionet2021" if others else "physionet2020"
 
 
-PHYSIONET2017 = DatasetRow(
-    "physionet2017", PhysioNet2017, _is_2017, options=base.options_of(PhysioNet2017)
-)
+PHYSIONET2017 = DatasetRow("physionet2017", PhysioNet2017, _is_2017)
 PHYSIONET2020 = DatasetRow(
     "physionet2020", PhysioNet2020, lambda source: _challenge_of(source) == "physionet2020"
 )
 PHYSIONET2021 = DatasetRow(
-    "physionet2021",
-    PhysioNet2021,
-    lambda source: _challenge_of(source) == "physionet2021",
-    options=base.options_of(PhysioNet2021),
+    "physionet2021", PhysioNet2021, lambda source: _challenge_of(source) == "physionet2021"
 )

@@ -15,10 +15,11 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from clocs.errors import FileError, StoreError
-from clocs.files import private_cache, write_atomic, writing
+from clocs.files import locked, once_free, private_cache, write_atomic, writing
 
 KEY = "pseudonyms.key"
 _KEY_BYTES = 32
@@ -87,6 +88,12 @@ def remove_unused(folder: Path) -> None:
             folder.rmdir()
 
 
+def _make_key(path: Path) -> None:
+    with locked(path.parent):  # of two processes that start at once, one makes it
+        if not path.exists():
+            write_atomic(path, secrets.token_bytes(_KEY_BYTES))
+
+
 def key_of(folder: Path) -> bytes:
     """The folder's secret key of pseudonyms, made if there is none and readable only by its owner.
 
@@ -96,17 +103,7 @@ def key_of(folder: Path) -> bytes:
     path = folder / KEY
     with writing(path):
         private_cache(folder)
-        if not path.exists():
-            # Whole under another name first: of two processes that start at once, one makes it.
-            draft = folder / f".pseudonyms-{secrets.token_hex(8)}"
-            write_atomic(draft, secrets.token_bytes(_KEY_BYTES))
-            try:
-                os.link(draft, path)
-            except FileExistsError:
-                pass
-            except OSError:  # a file system without hard links
-                draft.replace(path)
-            draft.unlink(missing_ok=True)
+        once_free(partial(_make_key, path))
         with path.open("rb") as file:
             facts = os.fstat(file.fileno())
             key = file.read(_KEY_BYTES + 1)

@@ -171,4 +171,4 @@ def _recognize(source: Source) -> bool:
     return any(re.fullmatch(r"ptbxl_database\.csv|\d{5}_[hl]r\.hea", name) for name in names)
 
 
-PTB_XL = DatasetRow("ptbxl", PTBXL, _recognize, options=base.options_of(PTBXL))
+PTB_XL = DatasetRow("ptbxl", PTBXL, _recognize)

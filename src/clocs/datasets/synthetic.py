@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from clocs.datasets import base
 from clocs.datasets.base import Dataset, DatasetRow, Entry, Listing
-from clocs.errors import SourceError
 from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 Array = NDArray[np.float32]
@@ -168,7 +167,7 @@ class Synthetic(Dataset):
 
     def read(self, entry: Entry) -> Recording:
         """Simulate one entry of `list()`."""
-        p, k = self._numbers(entry)
+        p, k = map(int, entry.path.split("/"))
         patient = self.patient(p)
         heart, noise = simulate(
             patient, stream(self.seed, p, k), seconds=self.seconds, rate=self.rate
@@ -189,16 +188,6 @@ class Synthetic(Dataset):
             sex=patient.sex,
             recorded_at=_visit(self.seed, p, k).isoformat(),
         )
-
-    def _numbers(self, entry: Entry) -> tuple[int, int]:
-        """The patient's and the recording's number, from 1."""
-        p, _, k = entry.path.partition("/")
-        if not (p.isdecimal() and k.isdecimal() and int(p) >= 1 and int(k) >= 1):
-            raise SourceError(
-                f"{entry.path!r} is not a simulated recording; expected PATIENT/RECORDING, "
-                "two numbers from 1, as list() gives them"
-            )
-        return int(p), int(k)
 
 
 @lru_cache(maxsize=64)  # a patient's recordings are usually read one after the other
@@ -460,4 +449,4 @@ def _noise(rng: Generator, samples: int, rate: float, breath: tuple[float, float
     return seen.astype(np.float32) @ sources
 
 
-SYNTHETIC = DatasetRow("synthetic", Synthetic, options=base.options_of(Synthetic), has_source=False)
+SYNTHETIC = DatasetRow("synthetic", Synthetic, has_source=False)

@@ -34,6 +34,7 @@ _NOTHING = frozenset({"", "nan", "none", "null", "na", "n/a", "unknown", "-", "?
 _YES = frozenset({"1", "1.0", "1,0", "true", "yes"})
 _NO = frozenset({"0", "0.0", "0,0", "false", "no"}) | _NOTHING
 _MAX_CELL = 10_000  # characters of a cell that are parsed as a list
+_WHOLE = re.compile(r"(\d+\.0)?")
 _NUMPY = re.compile(r"""(['"])\s+(['"])""")  # "['AF' 'PVC']"
 _DAY = re.compile(r"(\d{1,4})[./-](\d{1,2})[./-](\d{1,4})(?:[T ]+(\d{1,2}:\d{2}(?::\d{2})?).*)?$")
 _AGE = re.compile(r"([\d.,]+)\s*(?:y|years?|yrs?)?$", re.IGNORECASE)
@@ -137,17 +138,12 @@ def read_table(
     suffix = Path(name).suffix.lower()
     try:
         if suffix == ".parquet":
-            table = pl.read_parquet(io.BytesIO(data))
+            columns = _as_texts(pl.read_parquet(io.BytesIO(data)), name)
         elif suffix in (".xlsx", ".xlsm"):
-            table = pl.read_excel(io.BytesIO(unpacked_excel(data, name)), engine="calamine")
+            excel = io.BytesIO(unpacked_excel(data, name))
+            columns = _as_texts(pl.read_excel(excel, engine="calamine"), name)
         else:
-            table = _read_text(data, is_id, name)
-        _check_columns(table.width, name)
-        texts = _as_texts(table)
-        columns: dict[str, list[str]] = {}
-        for column in table.columns:
-            short = column.strip()
-            columns[column if short in columns else short] = texts[column].to_list()
+            columns = _read_text(data, is_id, name)
     except (ImportError, MemoryError, SourceError):
         raise
     except UnusableError as error:
@@ -158,12 +154,19 @@ def read_table(
             f"{name} cannot be read as a table ({problem}); give a CSV, TSV, Parquet or XLSX file "
             "with a row of column names"
         ) from None
-    return columns
+    found: dict[str, list[str]] = {}
+    for column, values in columns.items():
+        texts = [(value or "").strip() for value in values]
+        if all(map(_WHOLE.fullmatch, texts)):  # as pandas writes whole numbers with gaps
+            texts = [text.removesuffix(".0") for text in texts]
+        short = column.strip()
+        found[column if short in found else short] = texts
+    return found
 
 
-def _read_text(data: bytes, is_id: Callable[[str], bool], name: str) -> pl.DataFrame:
-    import polars as pl
-
+def _read_text(
+    data: bytes, is_id: Callable[[str], bool], name: str
+) -> dict[str, Sequence[str | None]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -171,25 +174,24 @@ def _read_text(data: bytes, is_id: Callable[[str], bool], name: str) -> pl.DataF
     text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
     first = text.partition("\n")[0][:100_000]
     separator = max(_SEPARATORS, key=lambda one: (first.count(one), one == ","))
-    fields = next(csv.reader([first], delimiter=separator), [])
-    header = not any(is_id(field.strip()) for field in fields)
-    columns = 0
-    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1):
-        if not columns:
-            columns = len(row)
-            _check_columns(columns, name)
-        if any(map(str.strip, row[columns:])):
+    reader = csv.reader(io.StringIO(text), delimiter=separator)
+    head = next(reader)
+    _check_columns(len(head), name)
+    rows = [head] if any(is_id(field.strip()) for field in head) else []
+    for number, row in enumerate(reader, 2):
+        if any(map(str.strip, row[len(head) :])):
             raise SourceError(
                 f"{name} cannot be read: row {number:,} has {len(row)} cells, the first one "
-                f"{columns}; put quotes around cells that contain {separator!r}"
+                f"{len(head)}; put quotes around cells that contain {separator!r}"
             )
-    return pl.read_csv(
-        io.BytesIO(text.encode()),
-        separator=separator,
-        has_header=header,
-        infer_schema=False,
-        truncate_ragged_lines=True,
-    )
+        if row:
+            rows.append(row)
+    names = [f"column_{i}" for i in range(1, len(head) + 1)] if rows[:1] == [head] else head
+    columns: dict[str, Sequence[str | None]] = {}
+    for i, column in enumerate(names):
+        unique = f"{column}_{i + 1}" if column in columns else column
+        columns[unique] = [row[i] if i < len(row) else None for row in rows]
+    return columns
 
 
 def _check_columns(count: int, name: str) -> None:
@@ -199,16 +201,9 @@ def _check_columns(count: int, name: str) -> None:
         )
 
 
-def _as_texts(table: pl.DataFrame) -> pl.DataFrame:
-    """Columns of text; those of whole numbers that pandas wrote with gaps without their '.0'."""
-    import polars as pl
-
-    texts = table.with_columns(
-        _as_text(column) for column in table if not isinstance(column.dtype, pl.String)
-    ).select(pl.all().str.strip_chars().fill_null(""))
-    whole = texts.select(pl.all().str.contains(r"^(\d+\.0)?$").all()).row(0) if texts.width else ()
-    names = [name for name, one in zip(texts.columns, whole, strict=True) if one]
-    return texts.with_columns(pl.col(names).str.strip_suffix(".0"))
+def _as_texts(table: pl.DataFrame, name: str) -> dict[str, Sequence[str | None]]:
+    _check_columns(table.width, name)
+    return {column.name: _as_text(column).to_list() for column in table}
 
 
 def _as_text(column: pl.Series) -> pl.Series:

@@ -37,7 +37,7 @@ from clocs.experiments.runner import (
     score,
 )
 from clocs.files import LOCK, private_folder, write_atomic
-from clocs.ray_cluster import ClusterError, Needs, Tasks, check_fits, nodes
+from clocs.ray_cluster import ClusterError, Resources, Tasks, check_fits, nodes
 
 Cells = tuple[Cell, ...]
 Files = Mapping[str, bytes]
@@ -148,13 +148,13 @@ class ClusterRunner(Runner):
                         self.ledger.put_back(name, seconds=0.0)
                     self._release(name)
 
-    def _needs(self) -> Needs:
+    def _needs(self) -> Resources:
         """What a task asks of a cluster; simulated data take little memory."""
         memory = 2**30 if self.profile.name == "simulated" else _MEMORY
         if self.device.type != "cpu":
-            return Needs(cpus=1, gpus=1 / self._sharing, memory=memory)
+            return Resources(cpus=1, gpus=1 / self._sharing, memory=memory)
         most = int(max((node.cpus for node in nodes()), default=1))
-        return Needs(cpus=max(1, min(_CPUS, most)), memory=memory)
+        return Resources(cpus=max(1, min(_CPUS, most)), memory=memory)
 
     def _pretrain(self, encoder: Pretraining) -> bool:
         name = run_name(encoder, self.seeds)

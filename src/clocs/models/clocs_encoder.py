@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs import errors
-from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays, check_arrays
+from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays
 from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.frames.splits import assign, keys_of
 from clocs.patients.embed import embed_recordings
@@ -193,7 +193,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         half = X.shape[-1] / self.rate / 2
         samples = min(SAMPLES, max(1, int(half * HIGHEST_RATE)))
         try:
-            return check_arrays(
+            return Arrays(
                 X,
                 patients,
                 rate=self.rate,

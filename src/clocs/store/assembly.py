@@ -158,8 +158,8 @@ def _read_entries(
     with closing(_Writer(out, journal, pseudonyms)) as writer:
         for batch in readers.read(entries.pop() for _ in range(len(entries))):
             for result in batch:
-                if shard is not None:
-                    _expect_own_patient(result, *shard)
+                if shard is not None and not isinstance(result, Quarantined):
+                    _expect_own_patient(result[0], *shard)
                 writer.add(result)
             done += len(batch)
             job.progress(done, total)
@@ -167,14 +167,13 @@ def _read_entries(
     return journal
 
 
-def _expect_own_patient(result: ReadResult, number: int, count: int) -> None:
-    if isinstance(result, Quarantined) or shard_of(result.row["patient"], count) == number:
-        return
-    raise StoreError(
-        f"the recording {result.row['id']} is of patient {result.row['patient']}, but was listed "
-        "with another, so its shard is unknown before reading; prepare without `shards`, or say in "
-        "the listing that reading tells (`patients_by_reading`)"
-    )
+def _expect_own_patient(row: dict[str, Any], number: int, count: int) -> None:
+    if shard_of(row["patient"], count) != number:
+        raise StoreError(
+            f"the recording {row['id']} is of patient {row['patient']}, but was listed with "
+            "another, so its shard is unknown before reading; prepare without `shards`, or say in "
+            "its entry that only reading tells (`patient_is_known=False`)"
+        )
 
 
 def _complete(job: Job, listing: Listing, out: Path, journal: Journal, *, is_shard: bool) -> None:
@@ -281,11 +280,12 @@ class _Writer:
         if isinstance(result, Quarantined):
             self._waiting.append((self._position, result))
             return
-        if "named" in result.row:
-            self._named[result.row["patient"]] = result.row.pop("named")
-        result.row["offset"] = self._position
-        self._append(result.flat)
-        self._waiting.append((self._position, result.row))
+        row, flat = result
+        if "named" in row:
+            self._named[row["patient"]] = row.pop("named")
+        row["offset"] = self._position
+        self._append(flat)
+        self._waiting.append((self._position, row))
         per_part = chunks.CHUNKS_PER_PART
         if self._index // per_part > self._journal.done.chunks // per_part:
             self._commit()

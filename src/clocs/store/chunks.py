@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from clocs.store.manifest import damaged
 CHUNK_SAMPLES = 1 << 20  # 2 MiB
 CHUNKS_PER_PART = 16  # between two commits: an interruption costs at most 32 MiB of samples
 
-_COMPRESSOR, _LEVEL = "lz4", 1
+_COMPRESSOR, _LEVEL = b"lz4", 1  # as in zarr.json, beside this file
 
 
 def decompress(encoded: bytes, samples: int) -> NDArray[np.int16]:
@@ -43,31 +44,9 @@ def decompress(encoded: bytes, samples: int) -> NDArray[np.int16]:
 
 def write_header(folder: Path, *, samples: int, chunk: int) -> None:
     """Write the array's metadata, once its length is known."""
-    codecs = [
-        {"name": "bytes", "configuration": {"endian": "little"}},
-        {
-            "name": "blosc",
-            "configuration": {
-                "typesize": 2,
-                "cname": _COMPRESSOR,
-                "clevel": _LEVEL,
-                "shuffle": "shuffle",
-                "blocksize": 0,
-            },
-        },
-    ]
-    header = {
-        "shape": [samples],
-        "data_type": "int16",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
-        "codecs": codecs,
-        "attributes": {},
-        "zarr_format": 3,
-        "node_type": "array",
-        "storage_transformers": [],
-    }
+    header = json.loads((files("clocs.store") / "zarr.json").read_bytes())
+    header["shape"] = [samples]
+    header["chunk_grid"]["configuration"]["chunk_shape"] = [chunk]
     write_atomic(folder / "zarr.json", json.dumps(header, indent=2).encode())
 
 
@@ -77,7 +56,7 @@ def write_chunk(folder: Path, index: int, samples: NDArray[np.int16]) -> None:
     Without waiting for the disk: a killed process loses nothing that it has written, and what a
     power cut loses, a store's sizes and digests show.
     """
-    encoded = blosc.compress(samples, _COMPRESSOR.encode(), _LEVEL, blosc.SHUFFLE, 0, 2)
+    encoded = blosc.compress(samples, _COMPRESSOR, _LEVEL, blosc.SHUFFLE, 0, 2)
     (folder / "c" / str(index)).write_bytes(encoded)
 
 

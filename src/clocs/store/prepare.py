@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from clocs.datasets.arrays import OnePerRecording, check_arrays
+from clocs.datasets.arrays import Arrays, OnePerRecording
 from clocs.datasets.base import Dataset, Listing, Quarantined, faults_by_kind, open_dataset
 from clocs.datasets.pseudonyms import KEY, Pseudonyms, folder_of, key_of, remove_unused
 from clocs.errors import ClocsWarning, SettingError, StoreError
@@ -29,7 +29,7 @@ from clocs.files import writing
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.recording import Filters, FrameSpec
 from clocs.store.manifest import MANIFEST, shards_in
-from clocs.store.readers import Readers, ReadRecording
+from clocs.store.readers import Readers
 
 if TYPE_CHECKING:
     import polars as pl
@@ -260,7 +260,7 @@ def from_arrays(
     columns = {"ids": ids, "ages": ages, "sexes": sexes, "recorded_at": recorded_at}
     facts = {"labels": labels, "classes": classes, "unit": unit, "name": name, "frame": frame}
     facts |= columns | {"folds": folds, "fingerprint": out is not None}
-    dataset = check_arrays(X, patients, rate=rate, leads=leads, **facts)
+    dataset = Arrays(X, patients, rate=rate, leads=leads, **facts)
     from clocs.store.assembly import Job, assemble
 
     job = Job(dataset, progress=progress or (lambda done, total: None))
@@ -328,12 +328,15 @@ def preview(
     with closing(Readers(dataset, workers)) as readers:
         listing = readers.list()
         entries = _spread(listing.entries, sample)
-        read = (one for batch in readers.read(entries) for one in batch)
-        results = [one.row if isinstance(one, ReadRecording) else one for one in read]
+        rows, lost = [], []
+        for one in (one for batch in readers.read(entries) for one in batch):
+            if isinstance(one, Quarantined):
+                lost.append(one)
+            else:
+                rows.append(one[0])
     from clocs.store.assembly import table_of
 
-    table = table_of([one for one in results if isinstance(one, dict)])
-    lost = [one for one in results if isinstance(one, Quarantined)]
+    table = table_of(rows)
     return _facts(dataset, listing, table, len(entries), lost)
 
 
@@ -397,8 +400,8 @@ def _facts(
 def _patients(listing: Listing, table: pl.DataFrame) -> Counter[str]:
     """Recordings by patient: of all where names or tables tell, else of the sample."""
     read = dict(table.select("id", "patient").iter_rows())
-    of_sample = any(not one.patient_is_known and one.id in read for one in listing.entries)
-    if of_sample and any(read[one.id] != one.patient for one in listing.entries if one.id in read):
+    unknown = [one for one in listing.entries if not one.patient_is_known and one.id in read]
+    if any(read[one.id] != one.patient for one in unknown):
         return Counter(read.values())
     return Counter(one.patient for one in listing.entries)
 

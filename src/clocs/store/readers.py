@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
@@ -33,17 +32,8 @@ _LISTING = 10  # times as long as for one recording
 _NOT_TO_FORK = ("polars", "torch", "ray", "fsspec.asyn")
 
 
-@dataclass(slots=True)
-class ReadRecording:
-    """A recording on its way to the store: its table row, still without an offset, and samples."""
-
-    row: dict[str, Any]
-    flat: NDArray[np.int16]
-
-    def __reduce__(self) -> tuple[type[ReadRecording], tuple[dict[str, Any], NDArray[np.int16]]]:
-        return ReadRecording, (self.row, self.flat)  # several times as fast
-
-
+# A recording on its way to the store: its table row, still without an offset, and its samples.
+ReadRecording: TypeAlias = tuple[dict[str, Any], NDArray[np.int16]]
 ReadResult: TypeAlias = ReadRecording | Quarantined
 
 
@@ -101,9 +91,8 @@ class Readers:
                 return
             results = cast("Sequence[ReadResult]", self._taken())
             flying -= 1
-            largest = max(
-                (one.flat.nbytes for one in results if isinstance(one, ReadRecording)), default=1
-            )
+            sizes = [one[1].nbytes for one in results if isinstance(one, tuple)]
+            largest = max(sizes, default=1)
             size = max(1, min(_BATCH_ENTRIES, 2 * size, _BATCH_BYTES // largest))
             yield results
 
@@ -180,7 +169,7 @@ def read_one(dataset: Dataset, entry: Entry) -> ReadResult:
         row["named"] = recording.named
     if dataset.skip_flat:
         row["flat"] = flat_stretches(recording)
-    return ReadRecording(row, digital.reshape(-1))
+    return row, digital.reshape(-1)
 
 
 def _expect_sound(recording: Recording) -> None:

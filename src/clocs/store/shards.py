@@ -29,7 +29,7 @@ from clocs.recording import Filters
 from clocs.store import assembly, manifest
 from clocs.store.assembly import Job
 from clocs.store.journal import roughly_done
-from clocs.store.readers import Readers, ReadRecording
+from clocs.store.readers import Readers
 from clocs.store.store import Store, leads_in_order, open_store
 
 _LOOK = 2.0  # seconds between two looks at the journals of tasks
@@ -94,20 +94,19 @@ def _divided(listing: Listing, count: int, patients: Iterable[str]) -> list[List
 
 def _patients(listing: Listing, readers: Readers) -> list[str]:
     """The patient of each entry; where only the files tell, each of those is read for it."""
-    if not listing.patients_by_reading:
-        return [entry.patient for entry in listing.entries]
     unknown = [entry for entry in listing.entries if not entry.patient_is_known]
-    warnings.warn(
-        f"{len(unknown):,} files are read once more, before the shards are made, because only "
-        "they tell their patients; `patient` may name a rule or a column that does",
-        ClocsWarning,
-        stacklevel=2,
-    )
+    if unknown:
+        warnings.warn(
+            f"{len(unknown):,} files are read once more, before the shards are made, because only "
+            "they tell their patients; `patient` may name a rule or a column that does",
+            ClocsWarning,
+            stacklevel=2,
+        )
     results = (one for batch in readers.read(unknown) for one in batch)
     return [
         entry.patient
-        if entry.patient_is_known or not isinstance(read := next(results), ReadRecording)
-        else str(read.row["patient"])
+        if entry.patient_is_known or isinstance(read := next(results), Quarantined)
+        else str(read[0]["patient"])
         for entry in listing.entries
     ]
 
@@ -131,9 +130,9 @@ def _make_on_ray(
     job: Job, folders: Sequence[Path], listings: Sequence[Listing], workers: int
 ) -> None:
     """One task per shard; a lost worker's shard goes on from its journal."""
-    from clocs.ray_cluster import Needs, Tasks, check_fits
+    from clocs.ray_cluster import Resources, Tasks, check_fits
 
-    needs = Needs(cpus=workers)
+    needs = Resources(cpus=workers)
     check_fits(needs)
     source = getattr(job.dataset, "source", None)
     files = files_of_shards(source, listings) if isinstance(source, Source) else None
