@@ -40,6 +40,7 @@ _SPELLED = {
     "unlabeled_recordings": "unlabelled_recordings",
     "keep_unlabeled": "keep_unlabelled",
 }
+_NOT_SO = (ValueError, TypeError, AttributeError)  # of facts that are other than expected
 _NESTED = ("training", "settings", "views")  # objects within them that have such names
 _READ = {stored: name for name, stored in _SPELLED.items()}
 
@@ -129,14 +130,7 @@ class ArrayFile:
                 yield file
         except OSError as error:
             raise file_error(error, path, doing="read") from error
-        except (
-            SafetensorError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+        except (SafetensorError, LookupError, RecursionError, *_NOT_SO) as error:
             why = " ".join(str(error).split())  # in one line, whatever the file made of it
             raise StoreError(f"{path} is not {self.what} ({why}); {self.remedy}") from error
 

@@ -125,10 +125,10 @@ def _rows(tables: list[bytes], source: Source) -> dict[str, dict[str, str]]:
         try:
             columns = table_files.read_table(table, name=TABLE)
             cells = zip(*(columns[one] for one in ("FileName", *_COLUMNS)), strict=True)
-        except (SourceError, KeyError):
+        except (SourceError, KeyError) as error:
             raise SourceError(
                 f"{TABLE} of {source.path} is not the published table with the columns "
-                f"{', '.join(('FileName', *_COLUMNS))}; download it again"
+                f"{', '.join(('FileName', *_COLUMNS))} ({error}); download it again"
             ) from None
         for name, *values in cells:
             row = dict(zip(_COLUMNS.values(), values, strict=True))

@@ -14,6 +14,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,19 +65,20 @@ def find_table(source: Source, given: str, *, option: str) -> tuple[str, bytes]:
     Returns:
         The name in the source, or '' for a table outside of it, and the bytes.
     """
-    inside = name_inside(source, given)
+    place = parse_path_or_url(given)
+    path = None if isinstance(place, Address) else _on_disk(given)
+    inside = _name_inside(source, given, path or place)
     try:
         if inside:
             return inside, source.read(inside, MAX_TABLE_BYTES)
-        if isinstance(place := parse_path_or_url(given), Address):
+        if isinstance(place, Address):
             return "", remote_file(place).read(MAX_TABLE_BYTES)
-        path = _on_disk(given)
         if path is not None:
             check_size(path.stat().st_size, packed=1 << 40, name=given, most=MAX_TABLE_BYTES)
             return "", path.read_bytes()
         beside = source.read_sibling(given, MAX_TABLE_BYTES)
     except UnusableError as error:
-        raise SourceError(f"{parse_path_or_url(given)} cannot be read: {error.detail}") from None
+        raise SourceError(f"{place} cannot be read: {error.detail}") from None
     except OSError as error:
         raise SourceError(f"{given} cannot be read ({error.strerror})") from None
     if beside is None:
@@ -96,25 +98,20 @@ def _on_disk(given: str) -> Path | None:
         return None
 
 
-def name_inside(source: Source, given: str) -> str:
-    """The name in the source of a file given by a path; '' where it is not in it."""
+def _name_inside(source: Source, given: str, place: Path | Address) -> str:
+    """The name in the source of a file given by name, path or address; '' where it is not in it."""
     name = given.replace("\\", "/").removeprefix("./")
-    if name in source:
-        return name
-    if isinstance(place := parse_path_or_url(given), Address):
-        own = place.inside(source.path) if isinstance(source.path, Address) else ""
-        return own if own in source else ""
-    path = _on_disk(given)
-    if path is not None and isinstance(source.path, Path) and source.is_folder:
-        root = source.path.resolve()
-        resolved = path.resolve()
-        if resolved.is_relative_to(root):
-            own = resolved.relative_to(root).as_posix()
-            return own if own in source else ""
-    if path is not None:
-        return ""
-    alike = [one for one in source.names if one.rpartition("/")[2] == name]
-    return alike[0] if len(alike) == 1 else ""
+    root = source.path
+    if name not in source:
+        if isinstance(place, Address):
+            name = place.inside(root) if isinstance(root, Address) else ""
+        elif _on_disk(given) is None:
+            alike = [one for one in source.names if one.rpartition("/")[2] == name]
+            name = alike[0] if len(alike) == 1 else ""
+        elif isinstance(root, Path) and source.is_folder:
+            with suppress(ValueError):  # it lies elsewhere
+                name = place.resolve().relative_to(root.resolve()).as_posix()
+    return name if name in source else ""
 
 
 def read_table(
@@ -147,7 +144,7 @@ def read_table(
     except (ImportError, MemoryError, SourceError):
         raise
     except UnusableError as error:
-        raise SourceError(f"{name} cannot be read: {error.detail}") from None
+        raise SourceError(f"{name} cannot be read: {error}") from None
     except (Exception, pl.exceptions.PanicException) as error:  # its Excel engine has many kinds
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise SourceError(

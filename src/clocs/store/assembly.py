@@ -47,6 +47,10 @@ from clocs.store.store import (
 )
 
 _COMPRESSORS = 2
+# what a manifest says as the dataset does
+_AS_IN_DATASET = (
+    *("labels", "multilabel", "resample", "batch_size", "skip_flat", "keep_unlabeled"),
+)
 _MAX_JOBS = 24  # chunks in memory that wait to be written
 
 
@@ -244,16 +248,11 @@ def manifest_of(job: Job, listing: Listing, **counted: Any) -> Manifest:
         source=printable(path.name) if isinstance(path, Path | Address) else "",
         settings=dict(dataset.settings),
         fingerprint=listing.fingerprint,
-        labels=dataset.labels,
-        multilabel=dataset.multilabel,
         frame=replace(dataset.frame, filters=filters),
         segment_frame=replace(dataset.segment_frame, filters=filters),
-        resample=dataset.resample,
-        batch_size=dataset.batch_size,
         rows_without_recording=len(listing.rows_without_recording),
         clocs=__version__,
-        skip_flat=dataset.skip_flat,
-        keep_unlabeled=dataset.keep_unlabeled,
+        **{name: getattr(dataset, name) for name in _AS_IN_DATASET},
         **counted,
     )
 

@@ -11,6 +11,10 @@ rows_without_recording.json  rows of label tables that have no recording
 manifest.json                what the store is; written last
 
 Each file is compared with what the manifest says of it.
+
+A store at an address is copied once, to the cache folder: training reads all of it, several times,
+in chunks that are whole files. The copy is named by the hash of the manifest: a store that has
+changed is another copy.
 """
 
 from __future__ import annotations
@@ -18,31 +22,47 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
+import time
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
-from itertools import accumulate
-from pathlib import Path
+from itertools import accumulate, islice
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError, StoreError
-from clocs.files import digest, file_error
-from clocs.formats.addresses import Address, parse_path_or_url
+from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
+from clocs.files import (
+    cache_folder,
+    digest,
+    file_error,
+    locked,
+    private_cache,
+    private_folder,
+    write_atomic,
+    writing,
+)
+from clocs.formats import addresses
+from clocs.formats.addresses import Address, MissingError, parse_path_or_url
+from clocs.limits import MAX_TABLE_BYTES
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead, with_derived
 from clocs.store import table as tables
 from clocs.store.chunks import SampleReader, bytes_on_disk
 from clocs.store.journal import progress_of
 from clocs.store.manifest import MANIFEST, Manifest, damaged, rebuild_hint, shards_in
-from clocs.store.remote import open_copy
 
 SIGNALS = "signals"
 TABLE = "table.parquet"
 QUARANTINE = "quarantine.parquet"
 UNMATCHED = "rows_without_recording.json"
+_BATCH = 1024  # files at an address whose names are in memory
+_WAIT_S = 0.2
 _FILES = {TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json"}  # in every manifest
 
 TABLE_SCHEMA = tables.table_schema()
@@ -288,8 +308,7 @@ def open_store(path: Path | Address | str) -> Store:
     """
     place = parse_path_or_url(path)
     if isinstance(place, Address):
-        copy: Store = open_copy(place, open_store)
-        return copy
+        return _open_copy(place)
     path = place
     if not (path / MANIFEST).is_file():
         raise StoreError(_why_not(path))
@@ -371,3 +390,97 @@ def content_hash(table: pl.DataFrame) -> str:
 def no_content(path: Path) -> StoreError:
     """Of a file that is as its manifest says, but not as `prepare` writes it."""
     return StoreError(f"{path} does not hold what it should; {rebuild_hint(path.parent)}")
+
+
+def _open_copy(address: Address) -> Store:
+    """A copy of the store at an address, made where there is none yet, or a damaged one.
+
+    Another process that asks for the same one waits for it.
+    """
+    folder = _local_copy(address)
+    try:
+        return open_store(folder)
+    except StoreError:  # damaged since it was made
+        shutil.rmtree(folder)
+        return open_store(_local_copy(address))
+
+
+def _local_copy(address: Address) -> Path:
+    content = _manifest_at(address)
+    private_cache(cache_folder())
+    private_folder(cache_folder() / "stores")
+    folder = cache_folder() / "stores" / hashlib.sha256(content).hexdigest()[:32]
+    work = folder.with_name(f"{folder.name}.new")
+    while not (folder / MANIFEST).is_file():
+        try:
+            with locked(work):
+                if not (folder / MANIFEST).is_file():  # not made by another process since
+                    _copy(address, content, work / "store")
+                    shutil.rmtree(folder, ignore_errors=True)
+                    (work / "store").rename(folder)
+        except BusyError:
+            time.sleep(_WAIT_S)
+    with suppress(OSError):
+        work.rmdir()
+    return folder
+
+
+def _manifest_at(address: Address) -> bytes:
+    try:
+        return addresses.remote_file(address / MANIFEST).read(MAX_TABLE_BYTES)
+    except MissingError:
+        raise StoreError(
+            f"{address} is no complete store (it has no {MANIFEST}); make one with `clocs prepare`"
+        ) from None
+
+
+def _copy(address: Address, content: bytes, folder: Path) -> None:
+    private_folder(folder)
+    write_atomic(folder / MANIFEST, content)
+    try:
+        shards = [shard.folder for shard in Manifest.read(folder).shards]
+        for shard in shards:
+            _fetch(address, folder, f"{shard}/{MANIFEST}")
+        pieces = {name: Manifest.read(folder / name) for name in shards or [""]}
+        size = sum(
+            one.signal_bytes + sum(file.bytes for file in one.files.values())
+            for one in pieces.values()
+        )
+        notice = f"{address} ({size / 1e6:,.1f} MB) is copied to {folder.parents[1]}, once"
+        warnings.warn(notice, ClocsWarning, stacklevel=2)
+        names = (name for piece in pieces.items() for name in _file_names(folder, *piece))
+        while batch := list(islice(names, _BATCH)):
+            addresses.each(batch, lambda name: _fetch(address, folder, name))
+        open_store(folder).verify()
+    except StoreError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise StoreError(str(error).replace(str(folder), str(address))) from None
+    if _manifest_at(address) != content:
+        raise StoreError(f"{address} has changed while it was copied; try again")
+
+
+def _file_names(folder: Path, shard: str, manifest: Manifest) -> Iterator[str]:
+    """Every file of a store or of its shard but the manifest, by what that says."""
+    inner = f"{shard}/" if shard else ""
+    paths = map(PurePosixPath, manifest.files)
+    if any(".." in path.parts or path.is_absolute() for path in paths):
+        where = folder / inner / MANIFEST
+        raise StoreError(f"{where} names files outside of the store; do not use it")
+    yield from (inner + name for name in manifest.files)
+    yield from (f"{inner}{SIGNALS}/c/{number}" for number in range(manifest.chunks))
+
+
+def _fetch(address: Address, folder: Path, name: str) -> None:
+    path = folder / name
+    if path.is_file():  # by an attempt that was interrupted
+        return
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            with addresses.translate_fsspec_errors(address / name):
+                system, remote = (address / name).system()
+                system.get_file(remote, str(partial))
+        except MissingError:
+            raise StoreError(f"{path} is missing from the store; {rebuild_hint(folder)}") from None
+        partial.replace(path)
