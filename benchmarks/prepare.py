@@ -36,9 +36,8 @@ MAKERS: dict[str, Callable[[Path, Path | None, int], files.Case]] = {
     "csv": files.csv,
 }
 _WITHOUT_COMMAND = (
-    "import sys; from pathlib import Path; from clocs.datasets.base import open_dataset; "
-    "from clocs.store.prepare import prepare_dataset; "
-    "prepare_dataset(open_dataset(sys.argv[1], sys.argv[2]), Path(sys.argv[4]))"
+    "import sys; from clocs.store.prepare import prepare; "
+    "prepare(sys.argv[1], sys.argv[2], out=sys.argv[4])"
 )
 
 

@@ -98,12 +98,12 @@ def main() -> None:
     Nothing here imports polars, so that the readers are forked, as on the command line.
     """
     from clocs.store import chunks
-    from clocs.store.prepare import prepare_dataset
+    from clocs.store.prepare import prepare
 
     chunks.CHUNK_SAMPLES, chunks.CHUNKS_PER_PART = 50_000, 2
     assert "polars" not in sys.modules
-    prepare_dataset(
-        FakeDataset(count=200, log=Path(sys.argv[2]), halt=190), Path(sys.argv[1]), workers=2
+    prepare(
+        FakeDataset(count=200, log=Path(sys.argv[2]), halt=190), out=Path(sys.argv[1]), workers=2
     )
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from clocs.datasets.base import open_dataset
 from clocs.models.describe import store_facts
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 
 
 def counted(name: str, source: Path, out: Path) -> dict[str, Any]:
-    store = prepare_dataset(open_dataset(name, source), out)
+    store = prepare(open_dataset(name, source), out=out)
     store.verify()
     return store_facts(store)
 

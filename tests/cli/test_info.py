@@ -16,7 +16,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import PARTS, assign
 from clocs.models.describe import store_facts
 from clocs.recording import Episode, FrameSpec, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import Store
 from fake_dataset import FakeDataset
 
@@ -53,7 +53,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     fake = FakeDataset(
         count=60, samples=7600, change=episodes, frame=FrameSpec(2.0), segment_frame=FrameSpec(1.5)
     )
-    return prepare_dataset(fake, tmp_path_factory.mktemp("info") / "store")
+    return prepare(fake, out=tmp_path_factory.mktemp("info") / "store")
 
 
 def test_counts_equal_those_of_a_slow_twin(store: Store) -> None:
@@ -115,7 +115,7 @@ def test_leads_that_recordings_have_are_counted_and_no_others(tmp_path: Path) ->
     def fewer(number: int, recording: Recording) -> Recording:
         return recording.select(["II"]) if number % 2 else recording
 
-    store = prepare_dataset(FakeDataset(change=fewer), tmp_path / "store")
+    store = prepare(FakeDataset(change=fewer), out=tmp_path / "store")
     info = store_facts(store, leads=["II", "V2"])
     assert info["recordings_without_leads"] == 0
     assert info["recordings_lacking_leads"] == 15
@@ -136,7 +136,7 @@ def test_leads_that_recordings_have_are_counted_and_no_others(tmp_path: Path) ->
 
 
 def test_tables_show_the_counts_and_the_reasons_of_the_quarantine(tmp_path: Path) -> None:
-    info = store_facts(prepare_dataset(FakeDataset(count=150), tmp_path / "store"))
+    info = store_facts(prepare(FakeDataset(count=150), out=tmp_path / "store"))
 
     def shown(verbose: bool) -> str:
         page = io.StringIO()

@@ -17,7 +17,7 @@ from clocs.evaluation.cross_validation import divided
 from clocs.frames.make import make_frames
 from clocs.frames.splits import assign
 from clocs.recording import FrameSpec, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.training import Settings
 from clocs.training.checkpoint import seen_patients
 from fake_dataset import FakeDataset
@@ -35,7 +35,7 @@ def with_folds(number: int, recording: Recording) -> Recording:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     made = FakeDataset(count=240, samples=2600, change=with_folds, frame=FRAME, segment_frame=FRAME)
-    return prepare_dataset(made, tmp_path_factory.mktemp("store") / "store")
+    return prepare(made, out=tmp_path_factory.mktemp("store") / "store")
 
 
 @pytest.fixture(scope="module")

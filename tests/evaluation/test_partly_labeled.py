@@ -15,7 +15,7 @@ from clocs.evaluation.labeled import rows_with_label
 from clocs.frames.make import make_frames
 from clocs.frames.views import Views, instances
 from clocs.recording import Episode, FrameSpec, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.training import Settings
 from fake_dataset import FakeDataset
 
@@ -44,7 +44,7 @@ def made(
         segment_frame=FRAME,
         keep_unlabeled=keep_unlabeled,
     )
-    return prepare_dataset(dataset, folder)
+    return prepare(dataset, out=folder)
 
 
 @pytest.fixture(scope="module")

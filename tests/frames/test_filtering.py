@@ -17,7 +17,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.signals import filtered
 from clocs.patients.embed import embed_recordings
 from clocs.recording import Filters, FrameSpec, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import open_store
 from clocs.training import Settings
 from clocs.training.card import parse_card
@@ -82,8 +82,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Store]:
     made = FakeDataset(count=40, change=changed, frame=FRAME, segment_frame=FRAME)
     folder = tmp_path_factory.mktemp("filters")
     return (
-        prepare_dataset(made, folder / "plain"),
-        prepare_dataset(made, folder / "filtered", filters=ALL),
+        prepare(made, out=folder / "plain"),
+        prepare(made, out=folder / "filtered", band_pass="0.5-40", notch=50, baseline=True),
     )
 
 
@@ -103,8 +103,8 @@ def test_a_store_keeps_its_samples_and_says_how_they_are_filtered(
     assert open_store(other.path).manifest.frame.filters == ALL
     assert "filters" not in json.loads((plain.path / "manifest.json").read_text())["frame"]
     with pytest.raises(StoreError, match="another filters"):
-        prepare_dataset(
-            FakeDataset(count=40, change=changed, frame=FRAME, segment_frame=FRAME), other.path
+        prepare(
+            FakeDataset(count=40, change=changed, frame=FRAME, segment_frame=FRAME), out=other.path
         )
 
 

@@ -16,7 +16,7 @@ from clocs.frames.make import make_frames
 from clocs.frames.splits import Folds, assign, chosen_folds, split_of, usual_folds
 from clocs.models.describe import store_facts
 from clocs.recording import FrameSpec, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.training import Settings
 from clocs.training.card import parse_card
 from clocs.training.checkpoint import check_no_leak, check_parts, seen_by
@@ -37,7 +37,7 @@ def in_tenths(number: int, recording: Recording) -> Recording:
 def fake(folder: Path, change: object = in_tenths, **options: object) -> Store:
     made = FakeDataset(count=80, frame=FRAME, segment_frame=FRAME, **options)  # type: ignore[arg-type]
     made.change = change  # type: ignore[assignment]
-    return prepare_dataset(made, folder)
+    return prepare(made, out=folder)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from clocs.frames.make import make_frames, plan_frames
 from clocs.frames.signals import bridged, touched
 from clocs.frames.views import Views, instances
 from clocs.recording import FrameSpec, Gap, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import Store
 from fake_dataset import FakeDataset
 
@@ -37,12 +37,12 @@ def changed(number: int, recording: Recording) -> Recording:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("mixed") / "store"
-    return prepare_dataset(FakeDataset(count=6, change=changed, name="mixed"), folder)
+    return prepare(FakeDataset(count=6, change=changed, name="mixed"), out=folder)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return prepare_dataset(FakeDataset(count=6), tmp_path_factory.mktemp("whole") / "store")
+    return prepare(FakeDataset(count=6), out=tmp_path_factory.mktemp("whole") / "store")
 
 
 def rows_of(frames: Frames, name: str) -> np.ndarray:
@@ -107,7 +107,7 @@ def test_a_gap_does_not_leak_into_other_frames_when_a_recording_is_resampled(
             digital[0, gap.start : gap.stop] = recording.baseline[0]
         return replace(recording, digital=digital, gaps=gaps)
 
-    store = prepare_dataset(FakeDataset(count=6, change=high), tmp_path / "store")
+    store = prepare(FakeDataset(count=6, change=high), out=tmp_path / "store")
     frames = make_frames(store, spec=SHORT, leads=["II"])
     clean, holed = (frames.windows(rows_of(frames, name)) for name in ("r0", "r5"))
     assert frames.segment[rows_of(frames, "r5")].tolist() == [0, 2, 3]
@@ -193,8 +193,8 @@ def flattened(number: int, recording: Recording) -> Recording:
 def test_flat_frames_are_skipped_where_the_dataset_asks_for_it(tmp_path: Path) -> None:
     kept, skipped = (
         make_frames(
-            prepare_dataset(
-                FakeDataset(count=3, change=flattened, skip_flat=skip), tmp_path / str(skip)
+            prepare(
+                FakeDataset(count=3, change=flattened, skip_flat=skip), out=tmp_path / str(skip)
             ),
             spec=AS_STORED,
         )
@@ -221,8 +221,9 @@ def test_flat_stretches_are_whole_seconds_without_a_step() -> None:
 def test_skipped_frames_are_counted_by_info_and_said_before_training(tmp_path: Path) -> None:
     from clocs.models.describe import store_facts
 
-    store = prepare_dataset(
-        FakeDataset(count=3, change=flattened, skip_flat=True, frame=AS_STORED), tmp_path / "store"
+    store = prepare(
+        FakeDataset(count=3, change=flattened, skip_flat=True, frame=AS_STORED),
+        out=tmp_path / "store",
     )
     facts = store_facts(store)
     assert (facts["views_without_signal"], facts["frames_without_signal"]) == (6, 1)

@@ -26,7 +26,7 @@ from clocs.patients.rows import Level
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import STATE, pretrain_frames
 from clocs.store import chunks
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.training import Settings
 from clocs.training.checkpoint import load_checkpoint
 from clocs.training.embed import EncoderVectors
@@ -309,7 +309,7 @@ def _fake_store() -> Path:
     folder = Path(tempfile.mkdtemp()) / "store"
     chunk, chunks.CHUNK_SAMPLES = chunks.CHUNK_SAMPLES, 3000
     try:
-        return prepare_dataset(FakeDataset(count=9, samples=300), folder, workers=1).path
+        return prepare(FakeDataset(count=9, samples=300), out=folder, workers=1).path
     finally:
         chunks.CHUNK_SAMPLES = chunk
 
@@ -327,7 +327,7 @@ def journals() -> list[Files]:
                 raise InterruptedError
 
         try:
-            prepare_dataset(JOURNAL, folder / "store", workers=1, progress=stop)
+            prepare(JOURNAL, out=folder / "store", workers=1, progress=stop)
         except Exception as error:  # raised as it is, or as a file error
             if not (folder / "store" / "parts").is_dir():
                 raise RuntimeError("nothing was committed") from error

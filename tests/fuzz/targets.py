@@ -36,7 +36,7 @@ from clocs.service import bodies
 from clocs.store import chunks
 from clocs.store.assembly import Job, assemble
 from clocs.store.manifest import MANIFEST
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.readers import Readers
 from clocs.store.store import Store, open_store
 from clocs.training.checkpoint import load_checkpoint
@@ -253,7 +253,7 @@ def _facts_of(data: bytes) -> dict[str, Any]:
 def _journal(given: Given) -> Any:
     """Finish a store that was interrupted, and read it."""
     chunks.CHUNK_SAMPLES, chunks.CHUNKS_PER_PART = samples.JOURNAL_CHUNK, samples.JOURNAL_PARTS
-    store = prepare_dataset(samples.JOURNAL, given.folder() / "store", workers=1)
+    store = prepare(samples.JOURNAL, out=given.folder() / "store", workers=1)
     contents = _store_contents(store)
     for sizes in ("files", "signal_bytes"):  # other bytes on disk may hold the same
         del contents["manifest"][sizes]

@@ -12,7 +12,7 @@ import clocs
 from clocs.datasets.base import open_dataset
 from clocs.frames.splits import assign
 from clocs.models.classifier import load_classifier
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import Store
 
 DATASET = "physionet2017"
@@ -30,7 +30,7 @@ def test_patients(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         for name in chosen[::32]:
             file.extractall(folder, [f"{name}.hea", f"{name}.dat"])
     shutil.copyfile(real_data / DATASET / "REFERENCE.csv", folder / "REFERENCE.csv")
-    return prepare_dataset(open_dataset(DATASET, folder), folder / "store")
+    return prepare(open_dataset(DATASET, folder), out=folder / "store")
 
 
 # Of every 32nd test patient, recorded when all of them gave the card's scores to the last digit.

@@ -15,7 +15,7 @@ from clocs.errors import ClocsWarning
 from clocs.frames.make import make_frames
 from clocs.frames.views import Views, instances
 from clocs.recording import FrameSpec, Gap, Recording
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.training import Settings
 from fake_dataset import FakeDataset
 
@@ -35,7 +35,7 @@ def changed(number: int, recording: Recording) -> Recording:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Store:
     made = FakeDataset(count=60, change=changed, frame=FRAME, segment_frame=FRAME)
-    return prepare_dataset(made, tmp_path_factory.mktemp("mixed") / "store")
+    return prepare(made, out=tmp_path_factory.mktemp("mixed") / "store")
 
 
 @pytest.mark.parametrize("method", ["cmsc", "simclr", "cmlc", "cmsmlc"])

@@ -16,7 +16,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.recording import FrameSpec
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.training import Settings
 from clocs.training.checkpoint import check_no_leak, hashed_recordings, load_checkpoint
 from fake_dataset import FakeDataset
@@ -34,9 +34,9 @@ def task_of(frames: Frames, plan: Plan) -> PretrainingTask:
 @pytest.fixture(scope="module")
 def other_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The same kind of recordings under another name, and of other patients."""
-    return prepare_dataset(
+    return prepare(
         FakeDataset(name="other", count=60, frame=FrameSpec(5.0)),
-        tmp_path_factory.mktemp("other") / "store",
+        out=tmp_path_factory.mktemp("other") / "store",
     )
 
 
@@ -123,7 +123,7 @@ def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(
 
 
 def test_other_channels_can_stand_for_leads(tmp_path: Path) -> None:
-    store = prepare_dataset(FakeDataset(lead_names=("II", "PLETH")), tmp_path / "store")
+    store = prepare(FakeDataset(lead_names=("II", "PLETH")), out=tmp_path / "store")
     (checkpoint,) = clocs.pretrain(
         store,
         method="cmlc",

@@ -18,7 +18,7 @@ from clocs.datasets.base import Entry, Listing
 from clocs.errors import ClocsError, StoreError, UnusableError
 from clocs.recording import Recording
 from clocs.store import chunks
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import open_store
 from damage import flipped
 from fake_dataset import FakeDataset
@@ -34,7 +34,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_parts")
 def test_content_is_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
-    stores = [prepare_dataset(FakeDataset(), tmp_path / str(n), workers=n) for n in (1, 2, 5)]
+    stores = [prepare(FakeDataset(), out=tmp_path / str(n), workers=n) for n in (1, 2, 5)]
     assert len({store.manifest.content_hash for store in stores}) == 1
     assert len({(store.path / "table.parquet").read_bytes() for store in stores}) == 1
     ids = stores[0].table["id"].to_list()
@@ -47,15 +47,15 @@ def test_content_hash_changes_with_a_sample_or_a_label(tmp_path: Path) -> None:
         return recording
 
     stores = [
-        prepare_dataset(FakeDataset(), tmp_path / "a"),
-        prepare_dataset(FakeDataset(change=sample), tmp_path / "b"),
-        prepare_dataset(FakeDataset(labels=("A", "C")), tmp_path / "c"),
+        prepare(FakeDataset(), out=tmp_path / "a"),
+        prepare(FakeDataset(change=sample), out=tmp_path / "b"),
+        prepare(FakeDataset(labels=("A", "C")), out=tmp_path / "c"),
     ]
     assert len({store.manifest.content_hash for store in stores}) == 3
 
 
 def test_every_entry_is_stored_or_in_quarantine_with_its_reason(tmp_path: Path) -> None:
-    store = prepare_dataset(FakeDataset(), tmp_path / "store")
+    store = prepare(FakeDataset(), out=tmp_path / "store")
     quarantine = store.quarantine
     found = set(store.table["id"]) | set(quarantine["id"])
     assert found == {f"r{i}" for i in range(50)} | {"listed"}
@@ -73,7 +73,7 @@ def test_a_second_entry_of_the_same_id_goes_to_quarantine(tmp_path: Path) -> Non
             entries = super().list().entries
             return Listing(entries=(*entries, Entry("r2", "other", "again.dat")))
 
-    store = prepare_dataset(Twice(), tmp_path / "store")
+    store = prepare(Twice(), out=tmp_path / "store")
     assert store.recording("r2").patient == "p1"
     assert store.quarantine.filter(reason="duplicate id").rows() == [
         ("r2", "duplicate id", "again.dat has the ID of r2.dat, which is used")
@@ -86,7 +86,7 @@ def test_a_recording_without_samples_goes_to_quarantine(tmp_path: Path) -> None:
             object.__setattr__(recording, "digital", recording.digital[:, :0])
         return recording
 
-    store = prepare_dataset(FakeDataset(count=6, change=empty), tmp_path / "store")
+    store = prepare(FakeDataset(count=6, change=empty), out=tmp_path / "store")
     assert store.quarantine.filter(id="r4")["reason"].to_list() == ["too short"]
 
 
@@ -109,16 +109,16 @@ def test_a_defect_of_a_reader_stops_and_the_same_call_resumes(
         return recording
 
     with pytest.raises(Exception, match=message):
-        prepare_dataset(FakeDataset(change=broken), tmp_path / "store")
-    store = prepare_dataset(FakeDataset(), tmp_path / "store")
+        prepare(FakeDataset(change=broken), out=tmp_path / "store")
+    store = prepare(FakeDataset(), out=tmp_path / "store")
     store.verify()
     assert "r41" in store.table["id"].to_list()
 
 
 def test_a_complete_store_is_returned_without_reading_again(tmp_path: Path) -> None:
-    first = prepare_dataset(FakeDataset(), tmp_path / "store")
+    first = prepare(FakeDataset(), out=tmp_path / "store")
     again = FakeDataset()
-    assert prepare_dataset(again, tmp_path / "store").manifest == first.manifest
+    assert prepare(again, out=tmp_path / "store").manifest == first.manifest
     assert again.seen == []
 
 
@@ -133,18 +133,18 @@ def test_a_complete_store_is_returned_without_reading_again(tmp_path: Path) -> N
 def test_a_complete_store_of_something_else_is_never_overwritten(
     tmp_path: Path, other: FakeDataset, what: str
 ) -> None:
-    first = prepare_dataset(FakeDataset(), tmp_path / "store")
+    first = prepare(FakeDataset(), out=tmp_path / "store")
     with pytest.raises(StoreError, match=rf"another {what}.*another folder as `out`"):
-        prepare_dataset(other, tmp_path / "store")
+        prepare(other, out=tmp_path / "store")
     assert open_store(tmp_path / "store").manifest == first.manifest
 
 
 def test_a_folder_with_foreign_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(StoreError, match="exists and is not a store; give another folder as `out`"):
-        prepare_dataset(FakeDataset(), tmp_path)
+        prepare(FakeDataset(), out=tmp_path)
     with pytest.raises(StoreError, match="exists and is not a store"):
-        prepare_dataset(FakeDataset(), tmp_path / "thesis.tex")
+        prepare(FakeDataset(), out=tmp_path / "thesis.tex")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -154,7 +154,7 @@ def test_no_usable_recording_gives_no_store_but_the_reasons(tmp_path: Path) -> N
             raise UnusableError("nan", "all of it")
 
     with pytest.raises(StoreError, match=r"no recording of fake is usable \(50 nan, such as: all"):
-        prepare_dataset(Hopeless(), tmp_path / "store")
+        prepare(Hopeless(), out=tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
 
@@ -170,15 +170,15 @@ def test_a_full_disk_stops_with_a_sentence_and_is_resumed(
     real = chunks.write_chunk
     monkeypatch.setattr(chunks, "write_chunk", full)
     with pytest.raises(ClocsError, match="the disk is full; free some space"):
-        prepare_dataset(FakeDataset(), tmp_path / "store")
+        prepare(FakeDataset(), out=tmp_path / "store")
     with pytest.raises(StoreError, match=r"incomplete: \d+ of 50 recordings; run the same"):
         open_store(tmp_path / "store")
     monkeypatch.setattr(chunks, "write_chunk", real)
     again = FakeDataset()
-    store = prepare_dataset(again, tmp_path / "store")
+    store = prepare(again, out=tmp_path / "store")
     store.verify()
     assert len(again.seen) < 50
-    assert store.manifest == prepare_dataset(FakeDataset(), tmp_path / "whole").manifest
+    assert store.manifest == prepare(FakeDataset(), out=tmp_path / "whole").manifest
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -190,13 +190,11 @@ def test_an_unfinished_store_of_another_source_is_not_continued(tmp_path: Path) 
             return super().read(entry)
 
     with pytest.raises(KeyboardInterrupt):
-        prepare_dataset(Interrupted(), tmp_path / "store")
+        prepare(Interrupted(), out=tmp_path / "store")
     with pytest.raises(StoreError, match=r"unfinished store of something else \(another fin"):
-        prepare_dataset(FakeDataset(fingerprint="two"), tmp_path / "store")
+        prepare(FakeDataset(fingerprint="two"), out=tmp_path / "store")
     seen: list[tuple[int, int]] = []
-    prepare_dataset(
-        FakeDataset(), tmp_path / "store", progress=lambda *now: seen.append(now)
-    ).verify()
+    prepare(FakeDataset(), out=tmp_path / "store", progress=lambda *now: seen.append(now)).verify()
     assert 0 < seen[0][0] <= 40
     assert seen[-1] == (50, 50)
     assert seen == sorted(seen)
@@ -210,9 +208,9 @@ def test_a_damaged_batch_of_an_unfinished_store_is_read_again(tmp_path: Path) ->
                 raise KeyboardInterrupt
             return super().read(entry)
 
-    whole = prepare_dataset(FakeDataset(), tmp_path / "whole")
+    whole = prepare(FakeDataset(), out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        prepare_dataset(Interrupted(), tmp_path / "unfinished")
+        prepare(Interrupted(), out=tmp_path / "unfinished")
     assert len(list((tmp_path / "unfinished" / "parts").iterdir())) >= 6
     for name in ("000001.json", "000001.parquet"):
         content = (tmp_path / "unfinished" / "parts" / name).read_bytes()
@@ -221,7 +219,7 @@ def test_a_damaged_batch_of_an_unfinished_store_is_read_again(tmp_path: Path) ->
             shutil.copytree(tmp_path / "unfinished", out)
             (out / "parts" / name).write_bytes(damaged)
             again = FakeDataset()
-            assert prepare_dataset(again, out).manifest == whole.manifest
+            assert prepare(again, out=out).manifest == whole.manifest
             assert "r0" not in again.seen  # the batch before it counts
             assert "r40" in again.seen  # those after it do not
 
@@ -242,10 +240,10 @@ def test_killed_at_any_moment_it_resumes_to_the_same_content(tmp_path: Path) -> 
     done = _done(out)
     assert 90 <= done < 200
     last = FakeDataset(count=200)
-    store = prepare_dataset(last, out)
+    store = prepare(last, out=out)
     store.verify()
     assert sorted(last.seen) == sorted(f"r{i}" for i in range(done, 200))
-    whole = prepare_dataset(FakeDataset(count=200), tmp_path / "whole")
+    whole = prepare(FakeDataset(count=200), out=tmp_path / "whole")
     assert store.manifest == whole.manifest
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in whole.path.iterdir())
 
@@ -256,9 +254,9 @@ def test_memory_does_not_grow_with_the_dataset(tmp_path: Path) -> None:
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path\n"
         "from fake_dataset import FakeDataset\n"
-        "from clocs.store.prepare import prepare_dataset\n"
+        "from clocs.store.prepare import prepare\n"
         "fake = FakeDataset(count=int(sys.argv[3]), samples=100_000)\n"
-        "prepare_dataset(fake, Path(sys.argv[1]), workers=2)\n"
+        "prepare(fake, out=Path(sys.argv[1]), workers=2)\n"
         # not ru_maxrss, which begins with what the starting process held
         "status = Path('/proc/self/status').read_text()\n"
         "peak = next(line for line in status.splitlines() if line.startswith('VmHWM'))\n"

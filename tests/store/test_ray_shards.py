@@ -26,7 +26,7 @@ from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.journal import roughly_done
 from clocs.store.manifest import shard_of
-from clocs.store.prepare import prepare, prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.shards import files_of_shards
 from clocs.store.store import Store
 from fake_dataset import FakeDataset
@@ -123,7 +123,7 @@ def test_a_lost_nodes_shard_goes_on_from_its_journal_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(chunks, "CHUNK_SAMPLES", 50_000)
     monkeypatch.setattr(chunks, "CHUNKS_PER_PART", 2)
-    expected = prepare_dataset(Waits(COUNT), tmp_path / "expected", shards=SHARDS)
+    expected = prepare(Waits(COUNT), out=tmp_path / "expected", shards=SHARDS)
     second = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
     cluster.wait_for_nodes()
     out, log, go = tmp_path / "out", tmp_path / "log", tmp_path / "go"
@@ -144,7 +144,7 @@ def test_a_lost_nodes_shard_goes_on_from_its_journal_to_the_same_bytes(
             progress = partial(collect, reported)
             address = cluster.address
             made.set_result(
-                prepare_dataset(dataset, out, shards=SHARDS, ray=address, progress=progress)
+                prepare(dataset, out=out, shards=SHARDS, ray=address, progress=progress)
             )
         except BaseException as error:
             made.set_exception(error)
@@ -179,9 +179,9 @@ def test_an_error_of_a_task_is_raised_as_if_it_had_run_here(cluster: Any, tmp_pa
             raise SettingError(f"{entry.id} needs an option")
 
     with pytest.raises(SettingError, match=r"r\d+ needs an option"):
-        prepare_dataset(Broken(), tmp_path / "out", shards=2, ray=cluster.address)
+        prepare(Broken(), out=tmp_path / "out", shards=2, ray=cluster.address)
     with pytest.raises(SettingError, match=r"no machine .* what a task asks for \(64 CPUs\)"):
-        prepare_dataset(FakeDataset(), tmp_path / "b", shards=2, ray=cluster.address, workers=64)
+        prepare(FakeDataset(), out=tmp_path / "b", shards=2, ray=cluster.address, workers=64)
 
 
 def test_ray_needs_a_number_of_shards(tmp_path: Path) -> None:

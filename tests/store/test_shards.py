@@ -15,7 +15,7 @@ from clocs.frames.make import make_frames
 from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.manifest import shard_of
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import Store, expect_different_stores, open_store
 from fake_dataset import FakeDataset
 
@@ -33,13 +33,13 @@ def mixed(number: int, recording: Recording) -> Recording:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return prepare_dataset(FakeDataset(change=mixed), tmp_path / "store", shards=3)
+    return prepare(FakeDataset(change=mixed), out=tmp_path / "store", shards=3)
 
 
 def test_a_store_in_shards_opens_as_one_and_holds_the_same_recordings(
     store: Store, tmp_path: Path
 ) -> None:
-    whole = prepare_dataset(FakeDataset(change=mixed), tmp_path / "whole")
+    whole = prepare(FakeDataset(change=mixed), out=tmp_path / "whole")
     again = open_store(store.path)
     again.verify()
     assert len(again.shards) == 3
@@ -62,7 +62,7 @@ def test_a_store_in_shards_opens_as_one_and_holds_the_same_recordings(
 
 
 def test_frames_are_those_of_a_store_in_one_piece(store: Store, tmp_path: Path) -> None:
-    whole = make_frames(prepare_dataset(FakeDataset(change=mixed), tmp_path / "whole"))
+    whole = make_frames(prepare(FakeDataset(change=mixed), out=tmp_path / "whole"))
     frames = make_frames(store)
     assert frames.leads == whole.leads
 
@@ -106,7 +106,7 @@ def test_a_second_entry_of_the_same_id_goes_to_quarantine_whatever_its_patient(
             more = tuple(Entry("r2", f"other{i}", f"again{i}.dat") for i in range(6))
             return Listing(entries=(*entries, *more))
 
-    made = prepare_dataset(Twice(), tmp_path / "store", shards=4)
+    made = prepare(Twice(), out=tmp_path / "store", shards=4)
     assert made.table["id"].is_unique().all()
     assert made.recording("r2").patient == "p1"
     repeated = made.quarantine.filter(reason="duplicate id")
@@ -126,7 +126,7 @@ def test_recordings_that_take_the_same_id_only_when_read_are_refused_at_joining(
             return made
 
     with pytest.raises(StoreError, match="holds the recording same in two shards"):
-        prepare_dataset(Renamed(), tmp_path / "store", shards=2)
+        prepare(Renamed(), out=tmp_path / "store", shards=2)
 
 
 def test_patients_that_only_reading_tells_are_together_where_the_listing_says_so(
@@ -147,16 +147,16 @@ def test_patients_that_only_reading_tells_are_together_where_the_listing_says_so
             return made
 
     with pytest.warns(UserWarning, match="50 files are read once more"):
-        made = prepare_dataset(Said(), tmp_path / "store", shards=4)
+        made = prepare(Said(), out=tmp_path / "store", shards=4)
     assert made.manifest.patients == made.table["patient"].n_unique() == 10
     silent = Said()
     silent.by_reading = False
     with pytest.raises(StoreError, match=r"listed with another.*`shards`"):
-        prepare_dataset(silent, tmp_path / "other", shards=4)
+        prepare(silent, out=tmp_path / "other", shards=4)
 
 
 def test_more_shards_than_patients_leave_some_empty(tmp_path: Path) -> None:
-    made = prepare_dataset(FakeDataset(count=6), tmp_path / "store", shards=16)
+    made = prepare(FakeDataset(count=6), out=tmp_path / "store", shards=16)
     made.verify()
     assert sum(len(one) == 0 for one in made.shards) >= 13
     assert len(list(made.iter_recordings())) == 5
@@ -168,7 +168,7 @@ def test_without_a_usable_recording_there_is_no_store(tmp_path: Path) -> None:
             return super().read(Entry("r3", entry.patient, entry.path))
 
     with pytest.raises(StoreError, match=r"no recording of fake is usable \(50 flat, such as: all"):
-        prepare_dataset(Flat(), tmp_path / "store", shards=3)
+        prepare(Flat(), out=tmp_path / "store", shards=3)
     assert not list((tmp_path / "store").iterdir())
 
 
@@ -183,14 +183,14 @@ def test_an_interrupted_run_goes_on_from_the_journals_and_gives_the_same_store(
 
     out = tmp_path / "interrupted"
     with pytest.raises(RuntimeError, match="a defect"):
-        prepare_dataset(Fails(change=mixed), out, shards=3)
+        prepare(Fails(change=mixed), out=out, shards=3)
     with pytest.raises(StoreError, match=r"incomplete: \d of 3 shards; run the same"):
         open_store(out)
     second = FakeDataset(change=mixed)
-    assert prepare_dataset(second, out, shards=3).manifest == store.manifest
+    assert prepare(second, out=out, shards=3).manifest == store.manifest
     assert 20 <= len(second.seen) < 35
     third = FakeDataset(change=mixed)
-    prepare_dataset(third, out, shards=3)
+    prepare(third, out=out, shards=3)
     assert not third.seen
     assert contents(out) == contents(store.path)
 
@@ -211,7 +211,7 @@ def test_a_missing_or_damaged_shard_gets_a_sentence_and_is_made_again(
     ):
         open_store(store.path)
     dataset = FakeDataset(change=mixed)
-    prepare_dataset(dataset, store.path, shards=3)
+    prepare(dataset, out=store.path, shards=3)
     assert len(dataset.seen) == len(store.shards[1]) + store.shards[1].manifest.quarantined - 1
     assert contents(store.path) == before
 
@@ -222,14 +222,14 @@ def test_a_missing_or_damaged_shard_gets_a_sentence_and_is_made_again(
     ):
         open_store(store.path).table  # noqa: B018
     shutil.rmtree(shard)
-    prepare_dataset(FakeDataset(change=mixed), store.path, shards=3)
+    prepare(FakeDataset(change=mixed), out=store.path, shards=3)
 
     shutil.rmtree(shard)
     shutil.copytree(store.shards[0].path, shard)
     with pytest.raises(StoreError, match=r"not the one that was joined; delete"):
         open_store(store.path)
     shutil.rmtree(shard)
-    prepare_dataset(FakeDataset(change=mixed), store.path, shards=3)
+    prepare(FakeDataset(change=mixed), out=store.path, shards=3)
 
     chunk = shard / "signals" / "c" / "0"
     changed = chunks.decompress(chunk.read_bytes(), 30_000).copy()
@@ -248,7 +248,7 @@ def test_a_damaged_manifest_is_written_again_without_reading(store: Store) -> No
     ):
         open_store(store.path)
     dataset = FakeDataset(change=mixed)
-    prepare_dataset(dataset, store.path, shards=3)
+    prepare(dataset, out=store.path, shards=3)
     assert not dataset.seen
     assert path.read_bytes() == good
 
@@ -267,17 +267,17 @@ def test_a_forged_manifest_cannot_name_a_shard_elsewhere(store: Store) -> None:
 
 def test_what_is_there_is_not_overwritten(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="in 3 shards, not 4; give as many"):
-        prepare_dataset(FakeDataset(), store.path, shards=4)
+        prepare(FakeDataset(), out=store.path, shards=4)
     with pytest.raises(StoreError, match="another source"):
-        prepare_dataset(FakeDataset(fingerprint="two"), store.path, shards=3)
-    whole = prepare_dataset(FakeDataset(), tmp_path / "whole")
+        prepare(FakeDataset(fingerprint="two"), out=store.path, shards=3)
+    whole = prepare(FakeDataset(), out=tmp_path / "whole")
     with pytest.raises(StoreError, match="already a store in one piece"):
-        prepare_dataset(FakeDataset(), whole.path, shards=3)
+        prepare(FakeDataset(), out=whole.path, shards=3)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "notes.txt").write_text("mine")
     with pytest.raises(StoreError, match="exists and is not a store"):
-        prepare_dataset(FakeDataset(), foreign, shards=3)
+        prepare(FakeDataset(), out=foreign, shards=3)
     for number in (0, 10_000):
         with pytest.raises(SettingError, match="`shards` is"):
-            prepare_dataset(FakeDataset(), tmp_path / "new", shards=number)
+            prepare(FakeDataset(), out=tmp_path / "new", shards=number)

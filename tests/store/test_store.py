@@ -22,7 +22,7 @@ from clocs.frames.make import make_frames
 from clocs.recording import Episode, Gap, Recording
 from clocs.store import chunks
 from clocs.store.manifest import FileHash
-from clocs.store.prepare import prepare_dataset
+from clocs.store.prepare import prepare
 from clocs.store.store import Store, content_hash, open_store
 from damage import read_damaged
 from fake_dataset import FakeDataset
@@ -31,7 +31,7 @@ from fake_dataset import FakeDataset
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setattr(chunks, "CHUNK_SAMPLES", 30_000)
-    return prepare_dataset(FakeDataset(), tmp_path / "store")
+    return prepare(FakeDataset(), out=tmp_path / "store")
 
 
 def same(one: Recording, other: Recording) -> bool:
@@ -94,7 +94,7 @@ def test_any_recording_survives_the_store(
             return wanted[int(entry.id[1:])]
 
     monkeypatch.setattr(chunks, "CHUNK_SAMPLES", chunk)
-    store = prepare_dataset(Given(count=len(wanted)), tmp_path_factory.mktemp("any") / "store")
+    store = prepare(Given(count=len(wanted)), out=tmp_path_factory.mktemp("any") / "store")
     store.verify()
     assert all(same(a, b) for a, b in zip(store.iter_recordings(), wanted, strict=True))
 
@@ -148,7 +148,7 @@ def test_default_leads_are_the_papers_four_or_else_those_of_half_of_the_recordin
     def fewer(number: int, recording: Recording) -> Recording:
         return recording if number % 3 == 0 else recording.select(["V2", "II"])
 
-    mixed = prepare_dataset(FakeDataset(change=fewer), tmp_path / "mixed")
+    mixed = prepare(FakeDataset(change=fewer), out=tmp_path / "mixed")
     assert mixed.leads == ("II", "V2", "aVL", "aVR")
     assert mixed.choose_leads() == ("II", "V2")
     assert mixed.rows_with(["aVR"]).size == 14
@@ -221,7 +221,7 @@ def test_a_changed_sample_is_noticed_by_whoever_reads_it(
 
 def test_no_flipped_bit_of_a_store_changes_what_is_read(tmp_path: Path) -> None:
     small = FakeDataset(count=4, samples=300)
-    folder = prepare_dataset(small, tmp_path / "store").path
+    folder = prepare(small, out=tmp_path / "store").path
 
     def read() -> object:
         opened = open_store(folder)
@@ -313,7 +313,7 @@ def test_gaps_and_folds_come_back_from_a_store(tmp_path: Path) -> None:
         gaps = (Gap(5, 9, "V2"), Gap(100, 5000, "II")) if number == 4 else ()
         return replace(recording, gaps=gaps, fold=str(number) if number % 2 else None)
 
-    made = prepare_dataset(FakeDataset(count=6, change=change), tmp_path / "store")
+    made = prepare(FakeDataset(count=6, change=change), out=tmp_path / "store")
     back = {one.id: one for one in made.iter_recordings()}
     assert back["r4"].gaps == (Gap(5, 9, "V2"), Gap(100, 5000, "II"))
     assert np.isnan(back["r4"].signal[1, 5:9]).all()

@@ -7,12 +7,12 @@ published. A label that is in none of them means what it says.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
+
+from clocs.datasets.base import packaged_table
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,11 @@ class LabelName:
     code: str = ""
 
 
-def _table(name: str) -> list[dict[str, str]]:
-    text = (files("clocs.datasets") / name).read_text("utf-8")
-    return list(csv.DictReader(text.splitlines()))
-
-
 def _synonyms(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row["synonyms"].split("; ")) if row["synonyms"] else ()
 
 
-_CODES = _table("snomed.csv")
+_CODES = packaged_table("snomed.csv")
 # SNOMED codes of the classes that the challenge scored, of all classes, and the label of every
 # code: some are scored as one with another class.
 SCORED: Final = MappingProxyType({row["label"]: row["code"] for row in _CODES if row["scored"]})
@@ -52,7 +47,7 @@ LABELS: Final = MappingProxyType({row["code"]: row["same_as"] or row["label"] fo
 
 # The 71 statements of PTB-XL, and the classes of each set of labels, in order.
 STATEMENTS: Final = MappingProxyType(
-    {row["statement"]: row for row in _table("scp_statements.csv")}
+    {row["statement"]: row for row in packaged_table("scp_statements.csv")}
 )
 DIAGNOSTIC: Final = tuple(name for name, row in STATEMENTS.items() if row["superclass"])
 LABEL_SETS: Final = MappingProxyType(
@@ -88,7 +83,7 @@ _SHARED: Final = {
 
 def _of_datasets() -> dict[str, dict[str, LabelName]]:
     tables: dict[str, dict[str, LabelName]] = {}
-    for row in _table("label_names.csv"):
+    for row in packaged_table("label_names.csv"):
         label, name, more = row["label"], row["name"], _synonyms(row)
         made = LabelName(label, name, more)
         if row["same_as"]:

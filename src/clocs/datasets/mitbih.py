@@ -28,18 +28,9 @@ BEATS: Final = MappingProxyType({"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "
 _SEVEREST_FIRST = ("V", "F", "S", "Q", "N")
 _LABEL_SETS = {"rhythm": RHYTHMS, "beats": tuple(BEATS)}
 
-# De Chazal et al. 2004: DS1 to train on, DS2 to test on; records with paced beats are in neither.
-DS1: Final = frozenset(
-    {"101", "106", "108", "109", "112", "114", "115", "116", "118", "119", "122"}
-    | {"124", "201", "203", "205", "207", "208", "209", "215", "220", "223", "230"}
-)
-DS2: Final = frozenset(
-    {"100", "103", "105", "111", "113", "117", "121", "123", "200", "202", "210"}
-    | {"212", "213", "214", "219", "221", "222", "228", "231", "232", "233", "234"}
-)
-PACED: Final = frozenset({"102", "104", "107", "217"})
-VALIDATION: Final = frozenset({"124", "205", "207", "220", "223"})  # of DS1; ours
-_PATIENTS = {"202": "201"}  # all other records are of one patient each
+# Patients, and the split of De Chazal et al. 2004: DS1 to train on, of which some patients are for
+# validation (ours), DS2 to test on; records with paced beats are in neither.
+RECORDS: Final = MappingProxyType({row["record"]: row for row in base.packaged_table("mitbih.csv")})
 _NAME = re.compile(r"[12]\d\d")
 _PERSON = re.compile(r"(-?\d+)\s+([MF])\b\s*(.*)")
 
@@ -73,7 +64,9 @@ class MITBIH(PublishedDataset):
         headers = _headers(self.source)
         self.require(len(headers), "100.hea to 234.hea with .dat and .atr")
         entries = [
-            Entry(name, _PATIENTS.get(name, name), path) for path in headers if (name := stem(path))
+            Entry(name, RECORDS.get(name, {}).get("patient", name), path)
+            for path in headers
+            if (name := stem(path))
         ]
         return base.complete_listing(entries, fingerprint=self.source.fingerprint)
 
@@ -84,8 +77,8 @@ class MITBIH(PublishedDataset):
         rhythm = self.label_set == "rhythm"
         header = parse_header(self.source.read(entry.path, MAX_HEADER_BYTES), name=entry.path)
         age, sex, facts = _person(header.comments)
-        chazal = "DS1" if entry.id in DS1 else "DS2" if entry.id in DS2 else ""
-        extra = facts | {"de chazal": "paced" if entry.id in PACED else chazal}
+        row = RECORDS.get(entry.id, {})
+        extra = facts | {"de chazal": row.get("de_chazal", "")}
         return replace(
             recording,
             patient=entry.patient,
@@ -93,7 +86,7 @@ class MITBIH(PublishedDataset):
             age=age,
             sex=sex,
             extra=base.header_extra(recording) | {k: v for k, v in extra.items() if v},
-            fold=_fold(entry.patient),
+            fold=row.get("fold"),
         )
 
     def _beats(self, notes: Annotations, recording: Recording) -> tuple[Episode, ...]:
@@ -122,15 +115,6 @@ def _person(comments: Sequence[str]) -> tuple[float | None, str | None, dict[str
     facts = {"medication": comments[1] if len(comments) > 1 else "", "tape": match[3]}
     facts["notes"] = " ".join(comments[2:])
     return base.parse_age(match[1]), base.parse_sex(match[2]), facts
-
-
-def _fold(patient: str) -> str | None:
-    """The part of a patient: both records of the one who has two are where the first is."""
-    if patient in DS2:
-        return "test"
-    if patient in VALIDATION:
-        return "validation"
-    return "train" if patient in DS1 | PACED else None
 
 
 def _headers(source: Source) -> list[str]:

@@ -10,9 +10,11 @@ visit to visit.
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from importlib.resources import files
 from typing import Final
 
 import numpy as np
@@ -25,18 +27,9 @@ from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
 
 Array = NDArray[np.float32]
 
-# Dower's matrix: Frank's x (left), y (down), z (back) -> I, II, V1 … V6.
-DOWER: Final = np.array(
-    [
-        [0.632, -0.235, 0.059], [0.235, 1.066, -0.132], [-0.515, 0.157, -0.917],
-        [0.044, 0.164, -1.387], [0.882, 0.098, -1.277], [1.213, 0.127, -0.601],
-        [1.125, 0.127, -0.086], [0.831, 0.076, 0.230],
-    ]
-)  # fmt: skip
-# Two sources of f-waves (right atrium; inferior left atrium) -> I, II, V1 … V6.
-ATRIAL: Final = np.array(
-    [[0.10, 0.35, 1.0, 0.55, 0.28, 0.15, 0.10, 0.08], [0.12, 0.55, 0.2, 0.2, 0.15, 0.12, 0.1, 0.1]]
-).T
+_DATA: Final = tomllib.loads((files("clocs.datasets") / "synthetic.toml").read_text("utf-8"))
+# Frank's x, y, z, and two sources of f-waves -> I, II, V1 … V6.
+DOWER, ATRIAL = np.array(_DATA["dower"]), np.array(_DATA["atrial"]).T
 # I, II, V1 … V6 -> the twelve in the standard order; Einthoven's and Goldberger's laws.
 _TWELVE: Final = np.zeros((12, 8))
 _TWELVE[:6, 0] = 1, 0, -1, -0.5, 1, -0.5
@@ -51,7 +44,10 @@ _ELECTRODES[2:, 3:] = np.eye(6)
 
 # The waves of a beat. The two P are the right and the left atrium; Q the septum, R and R' the apex
 # and the free wall, S the base; N notches the QRS. The QT interval places ST and T.
-WAVES: Final = ("P1", "P2", "Q", "R", "R'", "S", "N", "ST", "T")
+WAVES: Final = tuple(row["name"] for row in _DATA["waves"])
+_AMPLITUDE, _CENTER, _WIDTH = (
+    np.array([row[name] for row in _DATA["waves"]]) for name in ("amplitude", "center", "width")
+)
 P, QRS, N, ST, T = slice(0, 2), slice(2, 7), 6, 7, 8
 _Q_ONSET = 0.042  # s before R: the QT interval starts here
 
@@ -107,22 +103,7 @@ _DATES = 2**31  # the random stream of a patient's visits, beyond those of recor
 _VERSION = 2  # raise it whenever the same options give other signals
 
 
-RHYTHMS: Final = (
-    Rhythm("SR", 0.35, mean=76, spread=10, slowest=60, fastest=100, age=55),
-    Rhythm("SB", 0.25, mean=52, spread=4, slowest=38, fastest=60, age=57),
-    Rhythm("SVT", 0.20, mean=178, spread=16, slowest=150, fastest=220, age=50),
-    Rhythm("AFIB", 0.20, mean=98, spread=22, slowest=55, fastest=160, age=70),
-)
-# A typical heart, in the order of `WAVES`: amplitude x, y, z (mV), center after R and width (s).
-_AMPLITUDE: Final = np.array(
-    [
-        [0.02, 0.085, -0.05], [0.06, 0.065, 0.04], [-0.15, 0.02, -0.26], [0.98, 0.64, -0.05],
-        [0.52, 0.32, 0.72], [-0.24, -0.10, 0.42], [0.0, 0.0, 0.0], [0.010, 0.006, -0.008],
-        [0.25, 0.17, -0.15],
-    ]
-)  # fmt: skip
-_CENTER: Final = np.array([-0.155, -0.120, -0.024, 0.0, 0.014, 0.031, 0.0, 0.0, 0.0])
-_WIDTH: Final = np.array([0.019, 0.021, 0.0075, 0.0090, 0.0095, 0.0090, 0.006, 0.040, 0.042])
+RHYTHMS: Final = tuple(Rhythm(**row) for row in _DATA["rhythms"])
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,29 @@ def prepare(
     else:
         given = ", ".join(f"`{one}`" for one in (*["source"][: source is not None], *options))
         raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
-    return prepare_dataset(
-        dataset, place, workers=workers, progress=progress, filters=filters, shards=shards, ray=ray
-    )
+    if ray is not None and shards is None:
+        raise SettingError("`ray` makes one shard per task; say with `shards` how many")
+    if shards is not None and not 1 <= shards <= MAX_SHARDS:
+        raise SettingError(f"`shards` is {shards}; give a number from 1 to {MAX_SHARDS:,}")
+    with ExitStack() as opened:
+        dataset = opened.enter_context(_with_pseudonyms(dataset, place))
+        local = workers if ray is None else None  # to list, and perhaps to read who is who
+        readers = opened.enter_context(closing(Readers(dataset, local)))
+        # What is imported from here on has threads, after which nobody may fork.
+        from clocs.store.assembly import Job, assemble, refuse_foreign
+
+        job = Job(dataset, filters, progress or (lambda done, total: None))
+        if shards is None:
+            refuse_foreign(place)
+            return assemble(job, place, readers.list(), readers)
+        from clocs.store.shards import prepare_shards
+
+        if ray is not None:
+            from clocs.ray_cluster import connect
+
+            opened.enter_context(connect(ray))
+        on_ray = None if ray is None else workers or 1
+        return prepare_shards(job, place, shards, readers, on_ray=on_ray)
 
 
 def _frequencies(band_pass: str | None) -> tuple[float, float] | None:
@@ -126,50 +146,6 @@ def _refuse_inside(out: Path, source: Path | Address) -> None:
         raise SettingError(
             f"`out` is {out}, which lies in the source {source}; give a folder outside of it"
         )
-
-
-def prepare_dataset(
-    dataset: Dataset,
-    out: Path,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    filters: Filters | None = None,
-    shards: int | None = None,
-    ray: str | None = None,
-) -> Store:
-    """Read a whole dataset into a store.
-
-    Interrupted at any moment, the same call continues after the last commit. A
-    complete store of the same source and settings is returned; anything else in `out` is
-    never overwritten. The other arguments are those of `prepare`.
-
-    Raises:
-        StoreError: `out` holds something else, or no recording at all is usable.
-    """
-    if ray is not None and shards is None:
-        raise SettingError("`ray` makes one shard per task; say with `shards` how many")
-    if shards is not None and not 1 <= shards <= MAX_SHARDS:
-        raise SettingError(f"`shards` is {shards}; give a number from 1 to {MAX_SHARDS:,}")
-    with ExitStack() as opened:
-        dataset = opened.enter_context(_with_pseudonyms(dataset, out))
-        local = workers if ray is None else None  # to list, and perhaps to read who is who
-        readers = opened.enter_context(closing(Readers(dataset, local)))
-        # What is imported from here on has threads, after which nobody may fork.
-        from clocs.store.assembly import Job, assemble, refuse_foreign
-
-        job = Job(dataset, filters or Filters(), progress or (lambda done, total: None))
-        if shards is None:
-            refuse_foreign(out)
-            return assemble(job, out, readers.list(), readers)
-        from clocs.store.shards import prepare_shards
-
-        if ray is not None:
-            from clocs.ray_cluster import connect
-
-            opened.enter_context(connect(ray))
-        on_ray = None if ray is None else workers or 1
-        return prepare_shards(job, out, shards, readers, on_ray=on_ray)
 
 
 @contextmanager
