@@ -11,13 +11,8 @@ import polars as pl
 import pytest
 
 from clocs.datasets.base import Entry, datasets, open_dataset
-from clocs.datasets.folder import Folder
-from clocs.datasets.folder_files import (
-    FolderOptions,
-    hours_of,
-    is_somebody,
-    patients_in_paths,
-)
+from clocs.datasets.folder import Folder, hours_of, is_somebody, patients_in_paths
+from clocs.datasets.label_table import FolderOptions
 from clocs.errors import SettingError
 from clocs.formats.source import hold_files, open_source
 from clocs.recording import Episode, stretches_between

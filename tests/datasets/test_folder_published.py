@@ -42,8 +42,8 @@ def half_hour(folder: Path, name: str, *, seconds: int = 25) -> None:
 @pytest.fixture
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of ten seconds, so that small files are long."""
-    monkeypatch.setattr("clocs.datasets.folder_files._SMALL", 0)
-    monkeypatch.setattr("clocs.datasets.folder_files.HOUR", 10.0)
+    monkeypatch.setattr("clocs.datasets.folder._SMALL", 0)
+    monkeypatch.setattr("clocs.datasets.folder.HOUR", 10.0)
 
 
 def test_mit_bih_as_a_folder_has_rhythms_over_time(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 from clocs.datasets.base import Entry
-from clocs.datasets.folder_files import FolderOptions
 from clocs.datasets.label_table import (
     Finder,
+    FolderOptions,
     Labeled,
     label_recordings,
     read_codes,

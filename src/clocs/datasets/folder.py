@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from clocs.datasets import base, folder_files
-from clocs.datasets.base import Dataset, DatasetRow, Entry, Listing
-from clocs.datasets.folder_files import FolderOptions, FoundRecording, patients_in_paths
+from clocs.datasets import base
+from clocs.datasets.base import Dataset, DatasetRow, Entry, Listing, Quarantined
 from clocs.datasets.label_names import LABELS
-from clocs.datasets.label_table import FolderTables
+from clocs.datasets.label_table import FolderOptions, FolderTables
 from clocs.datasets.pseudonyms import PSEUDONYM, Pseudonyms
 from clocs.datasets.table_files import TABLES, is_nothing, split_labels
-from clocs.errors import SettingError, SourceError, UnusableError, first_of
-from clocs.formats.base import ReadOptions
-from clocs.formats.read import FORMATS, Others, options_of
+from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, first_of
+from clocs.formats.base import FileFormat, Part, ReadOptions
+from clocs.formats.read import (
+    FORMATS,
+    Found,
+    Others,
+    options_of,
+    other_files,
+    parts_apart,
+    recordings_in,
+)
 from clocs.formats.source import OPTIONS_FILE, Source, stem
 from clocs.formats.wfdb import read_annotations
 from clocs.recording import (
@@ -37,6 +45,15 @@ from clocs.recording import (
 if TYPE_CHECKING:
     import polars as pl
 
+NO_RECORDING = "not a recording"
+BELONGS = "part of a recording"
+HOUR = 3600.0
+# No recording in fewer bytes is longer than an hour: one lead at 50 Hz has as many.
+_SMALL = 180_000
+_SHORTEST_PART = 2.0  # seconds: a median beat is no recording
+_RULES = "header, folder, folder:N, file, column:NAME or pattern:REGEX"
+# What people write where they write no patient.
+_NOBODY = re.compile(r"(x|0+|anonym\w*|unknown|none|null|n/?a|patient|test|-|\?)?$", re.IGNORECASE)
 _VERSION = "2"  # raise it whenever the same options give other recordings
 # What headers say about signals and machines. Everything else is text that persons have written.
 _TECHNICAL = {"notice", "units", "leads", "leads without values", "filters", "transducer"}
@@ -46,6 +63,163 @@ _SAMPLES = 2500  # of a frame
 _SECONDS = (5.0, 2.5, 1.0)  # of a frame: the longest of which nearly all recordings hold two
 _NEARLY_ALL = 0.9
 _MAX_NAMED = 8
+
+
+def patients_in_paths(rule: str | None, paths: Sequence[str]) -> Sequence[str] | None:
+    """The patients that paths name by the option `patient`, '' where one names none.
+
+    None where not paths but headers or a table tell.
+
+    Raises:
+        SettingError: There is no such rule.
+    """
+    kind, colon, value = (rule or "header").partition(":")
+    if rule in (None, "header") or (kind == "column" and value):
+        return None
+    if rule == "file":
+        return [stem(path) for path in paths]
+    if kind == "folder" and (not colon or re.fullmatch(r"-?[1-9]\d{0,5}", value)):
+        number = int(value or -1)  # from the top, or from the file upwards where negative
+        at = number - 1 if number > 0 else number
+        folders = [path.split("/")[:-1] for path in paths]
+        return [one[at] if -len(one) <= at < len(one) else "" for one in folders]
+    if kind == "pattern" and value:
+        return _matched(value, paths)
+    raise SettingError(f"`patient` is {rule!r}; give {_RULES}")
+
+
+def is_somebody(patient: str) -> bool:
+    """Whether a header's patient is one, and not a word for nobody such as 'anonymous'."""
+    return _NOBODY.match(patient.strip()) is None
+
+
+def _matched(pattern: str, paths: Sequence[str]) -> Sequence[str]:
+    """The one group of a regular expression, found anywhere in each path.
+
+    The engine of polars takes linear time: no pattern runs for hours.
+    """
+    import polars as pl
+
+    try:
+        found = pl.Series(paths, dtype=pl.String).str.extract_groups(pattern)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        why = (str(error).strip().splitlines() or [""])[-1].removeprefix("error: ")
+        raise SettingError(
+            f"`patient` has the pattern {pattern!r:.200}, which is no regular expression "
+            f"({why:.200}); look-around and backreferences cannot be used"
+        ) from None
+    groups = found.struct.fields
+    if len(groups) != 1:
+        raise SettingError(
+            f"`patient` has the pattern {pattern!r:.200} with {len(groups)} groups; put "
+            "parentheses around the patient, such as pattern:(P[0-9]+)_"
+        )
+    return found.struct.field(groups[0]).fill_null("").to_list()
+
+
+class FoundRecording(NamedTuple):
+    """One recording as a file holds it, before it is cut."""
+
+    entry: Entry  # without a patient
+    seconds: float | None  # None where only reading tells, or parts in time cannot be read alone
+    patient: str | None  # where the file's table of contents names one
+
+
+class FolderFiles(NamedTuple):
+    """All recordings of a source."""
+
+    recordings: list[FoundRecording]
+    lost: list[Quarantined]
+    counts: dict[str, int]  # files by format; others under `NO_RECORDING` and `BELONGS`
+    notices: list[str]
+    others: Others
+
+
+def find_files(source: Source, *, besides: Collection[str], options: ReadOptions) -> FolderFiles:
+    """The recordings of a source, recognized by content, and what its other files are.
+
+    Args:
+        source: The tree.
+        besides: Names that are tables or options.
+        options: For reading.
+    """
+    found = {name: own for name, own in recordings_in(source) if name not in besides}
+    counts = Counter(own.name for own in found.values())
+    others = other_files(source, found, besides)
+    counts[BELONGS] += others.belong
+    counts[NO_RECORDING] += len(others.unused)
+    lost: list[Quarantined] = []
+    for name, own in others.headless:
+        lost.append(Quarantined(stem(name), "unreadable", f"{name} has no header beside it"))
+        counts[own.name] += 1
+    ids = _ids(found)
+    recordings: list[FoundRecording] = []
+    left_out = 0
+    apart = parts_apart([Found(name, own, name, source) for name, own in found.items()], options)
+    for name, own in found.items():
+        known = apart.get(name)
+        if isinstance(known, UnusableError) and known.reason == "exceeds limits":
+            lost.append(Quarantined(ids[name], known.reason, known.detail))
+            continue
+        if known is None and (own.may_hold_several or _size(source, name, own) >= _SMALL):
+            # small files that hold one recording are not looked into
+            try:
+                known = own.parts(source, name, options)
+            except UnusableError:  # reading it tells why
+                known = None
+        parts = (Part(),) if isinstance(known, ClocsError) else known or (Part(),)
+        kept = [one for one in parts if one.seconds is None or one.seconds >= _SHORTEST_PART]
+        left_out += len(parts) - len(kept or parts)
+        for part in kept or parts:
+            info = {"format": own.name} | ({"part": part.name} if part.name else {})
+            several = part.name and len(kept or parts) > 1
+            entry = Entry(f"{ids[name]}#{part.name}" if several else ids[name], "", name, info)
+            seconds = part.seconds if own.reads_stretches else None
+            recordings.append(FoundRecording(entry, seconds, part.patient))
+    notices = []
+    if left_out:
+        notices.append(
+            f"{left_out:,} parts of files are shorter than {_SHORTEST_PART:g} s, such as median "
+            "beats, and are left out"
+        )
+    return FolderFiles(recordings, lost, dict(counts), notices, others)
+
+
+def _size(source: Source, name: str, own: FileFormat) -> float:
+    """Bytes of a file and its companions; infinite where those have other names."""
+    base = name[: -len(own.suffix)]
+    beside = [base + suffix for suffix in own.companions if base + suffix in source]
+    if own.companions and not beside:
+        return float("inf")
+    return sum(source.size(one) for one in (name, *beside))
+
+
+def _ids(names: Iterable[str]) -> dict[str, str]:
+    """IDs by path: file names where they are unique, else as much of the path as is needed."""
+    ids: dict[str, str] = {}
+    left = list(names)
+    for shorten in (stem, lambda path: path[: path.rfind("/") + 1] + stem(path), str):
+        counts = Counter(map(shorten, left))
+        taken = set(ids.values())
+        ids |= {
+            name: shorten(name)
+            for name in left
+            if counts[shorten(name)] == 1 and shorten(name) not in taken
+        }
+        left = [name for name in left if name not in ids]
+    return ids
+
+
+def hours_of(entry: Entry, seconds: float | None) -> Iterator[Entry]:
+    """The hours of a long recording, or the recording where it is short or only reading tells."""
+    if seconds is None or seconds <= HOUR:
+        yield entry
+        return
+    for number in range(math.ceil(seconds / HOUR)):
+        start, stop = number * HOUR, min((number + 1) * HOUR, seconds)
+        info = {**entry.info, "start": repr(start), "stop": repr(stop), "of": entry.id}
+        clock = f"{start // 3600:02.0f}:{start // 60 % 60:02.0f}:{start % 60:02.0f}"
+        yield replace(entry, id=f"{entry.id}@{clock}", info=info)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +268,7 @@ class Folder(Dataset):
     def list(self) -> Listing:
         tables = FolderTables(self.source, self.options)
         besides = {OPTIONS_FILE, *tables.inside}
-        files = folder_files.find_files(self.source, besides=besides, options=self._read_options)
+        files = find_files(self.source, besides=besides, options=self._read_options)
         if not files.recordings and not files.lost:
             raise SourceError(
                 f"{self.source.path} holds no recordings; {base.count_files(self.source)} found, "
@@ -123,7 +297,7 @@ class Folder(Dataset):
             )
             if not patient and not self._from_header:
                 nameless.append(entry.path)
-            hours += folder_files.hours_of(entry, found.seconds)
+            hours += hours_of(entry, found.seconds)
         fingerprint = base.fingerprint_of(self.source, [_VERSION.encode(), *tables.contents])
         made = base.complete_listing(hours, files.lost, fingerprint=fingerprint)
         notices = [*files.notices, *labeled.notices]
@@ -154,7 +328,7 @@ class Folder(Dataset):
         if in_table and self.options.patient != "header":
             return in_table
         in_header = found.patient or ""
-        return in_header if self._from_header and folder_files.is_somebody(in_header) else ""
+        return in_header if self._from_header and is_somebody(in_header) else ""
 
     @property
     def is_pseudonymous(self) -> bool:
@@ -210,7 +384,7 @@ class Folder(Dataset):
         if known := entry.info.get("patient"):
             return known
         name = recording.patient
-        if self._from_header and name != stem(entry.path) and folder_files.is_somebody(name):
+        if self._from_header and name != stem(entry.path) and is_somebody(name):
             return self._header_patient(name)
         return entry.info.get("of", entry.id)
 

@@ -1,4 +1,4 @@
-"""Tables of a folder: which column names the recordings, which are classes, and what else."""
+"""What users say about a folder, and its tables: which columns name recordings and classes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clocs.datasets import table_files as cells
-from clocs.datasets.base import Entry, parse_sex
-from clocs.datasets.folder_files import FolderOptions
+from clocs.datasets.base import Entry, option, parse_sex
 from clocs.errors import SettingError, first_of
 from clocs.formats.addresses import last_name
 from clocs.formats.read import known_suffixes
@@ -42,6 +42,80 @@ _LABELS = (
     *("label", "labels", "class", "classes", "diagnosis", "diagnoses", "rhythm", "dx", "target"),
     *("scpcodes", "statements"),
 )
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """What the user says about a folder; None where nothing."""
+
+    patient: str | None = option(
+        None,
+        "Where the patient is named: header (names and numbers are kept), folder, folder:N, file, "
+        "column:NAME of the table or pattern:REGEX on the path; by default the table, else "
+        "pseudonyms of what files say, else each file is one",
+        kind=str,
+    )
+    labels: str | None = option(
+        None,
+        "Table of labels (CSV, TSV, Parquet, XLSX), or header, annotations or none, the default",
+        kind=str,
+    )
+    id_column: str | None = option(
+        None, "Column of the table that names the files; found if left out", kind=str
+    )
+    label_columns: tuple[str, ...] | None = option(
+        None,
+        "Columns of the table that hold labels, thresholds such as 'LVEF<40', or 'none'",
+        kind=tuple,
+    )
+    codes: str | None = option(None, "Second table with names for the labels' codes", kind=str)
+    code_names: str | None = option(
+        None, "Column of the names in that table; the second by default", kind=str
+    )
+    classes: tuple[str, ...] | None = option(
+        None, "Labels to use, in this order; the most frequent first if left out", kind=tuple
+    )
+    columns: Mapping[str, str] | None = option(
+        None, "Other columns of the table, such as age=AGE_AT_ECG,fold=strat_fold", kind=dict
+    )
+    lead_names: Mapping[str, str] | None = option(
+        None, "Leads by unusual names, such as ECG1=II,ch2=V5", kind=dict
+    )
+    leads: tuple[str, ...] | None = option(
+        None, "Leads to keep where present, such as I,II,V5; all by default", kind=tuple
+    )
+    rate: float | None = option(
+        None, "Sampling rate in Hz of files that do not say", kind=float, minimum=50, maximum=10_000
+    )
+    unit: str | None = option(None, "Unit of files that do not say, such as mV", kind=str)
+    frame_seconds: float | None = option(
+        None, "Seconds of a frame; chosen from the data by default", kind=float, above=0
+    )
+    dataset: str | None = option(
+        None, "Name of the dataset in the store; 'folder' by default", kind=str
+    )
+    keep_text: tuple[str, ...] | None = option(
+        None,
+        "Free text of headers to keep in the store, such as institution,statements, or all; none "
+        "by default",
+        kind=tuple,
+    )
+
+    def as_text(self) -> dict[str, str]:
+        """Those that were given, as the command line takes them; tables without their folder."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        texts = {name: _as_text(value) for name, value in values.items() if value is not None}
+        return texts | {
+            name: last_name(texts[name]) for name in ("labels", "codes") if name in texts
+        }
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={text}" for key, text in value.items())
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class Labeled(NamedTuple):
