@@ -80,18 +80,8 @@ class UnusableError(ClocsError):
     """
 
     REASONS = (
-        "truncated",
-        "unreadable",
-        "nan",
-        "no rate",
-        "implausible",
-        "exceeds limits",
-        "flat",
-        "no known lead",
-        "too short",
-        "no label",
-        "unknown label",
-        "duplicate id",
+        *("truncated", "unreadable", "nan", "no rate", "implausible", "exceeds limits", "flat"),
+        *("no known lead", "too short", "no label", "unknown label", "duplicate id"),
     )
 
     def __init__(self, reason: str, detail: str) -> None:

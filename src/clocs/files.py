@@ -300,11 +300,9 @@ def flock(handle: int) -> bool:
 def is_file_of(path: Path, handle: int) -> bool:
     """Whether this path still is the open file."""
     try:
-        there = path.stat()
+        return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
         return False
-    ours = os.fstat(handle)
-    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
 def private_folder(path: Path) -> None:

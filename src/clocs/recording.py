@@ -360,8 +360,8 @@ def noted(extra: Mapping[str, str], note: str) -> dict[str, str]:
 
 def notes_of(extra: Mapping[str, str]) -> tuple[str, ...]:
     """What the reader of a file says that it assumed or left out, one sentence each."""
-    said = {key: extra[key] for key in NOTES if extra.get(key)}
-    texts = (text if key == "notice" else f"{key}: {text}" for key, text in said.items())
+    notes = {key: extra[key] for key in NOTES if extra.get(key)}
+    texts = (text if key == "notice" else f"{key}: {text}" for key, text in notes.items())
     return tuple(note.rstrip(".") for text in texts for note in text.split("; ") if note)
 
 

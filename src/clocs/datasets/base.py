@@ -89,8 +89,8 @@ def faults_by_kind(found: Iterable[Quarantined]) -> list[tuple[Quarantined, int]
 
 def describe_faults(found: Iterable[Quarantined]) -> str:
     """The most frequent kinds of fault with an example of each, as a phrase."""
-    said = [f"{n:,} {one.reason}, such as: {one.detail}" for one, n in faults_by_kind(found)]
-    return first_of(said, _MAX_KINDS, "; ", "kinds") or "it is empty"
+    kinds = [f"{n:,} {one.reason}, such as: {one.detail}" for one, n in faults_by_kind(found)]
+    return first_of(kinds, _MAX_KINDS, "; ", "kinds") or "it is empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,19 +202,18 @@ class PublishedDataset(Dataset):
             SourceError: What was expected, what is there and what to do.
         """
         source, rows = self.source, datasets()
-        own = rows.get(self.name)
+        own, other = rows.get(self.name), None
         if own is None or not own.recognize(source):
             other = next((row.name for row in rows.values() if row.recognize(source)), None)
-            if other is not None:
-                raise SourceError(
-                    f"{source.path} looks like {other}, not {self.name} ({looked_for} expected, "
-                    f"{count_files(source)} found); prepare it as {other} or give another source"
-                )
-        if not found:
-            raise SourceError(
-                f"{source.path} holds no {self.name} recordings ({looked_for} expected, "
-                f"{count_files(source)} found); give the dataset's folder or its zip as downloaded"
-            )
+        if found and other is None:
+            return
+        problem = f"{source.path} holds no {self.name} recordings"
+        remedy = "give the dataset's folder or its zip as downloaded"
+        if other is not None:
+            problem = f"{source.path} looks like {other}, not {self.name}"
+            remedy = f"prepare it as {other} or give another source"
+        files_found = count_files(source)
+        raise SourceError(f"{problem} ({looked_for} expected, {files_found} found); {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,11 +285,7 @@ def _read(url: str) -> bytes:
 
 
 class _RetryError(Exception):
-    """The server may do better next time; `after` seconds are what it asks for."""
-
-    def __init__(self, why: str, after: float = 0.0) -> None:
-        super().__init__(why)
-        self.after = after
+    """Why the server may do better next time, and the seconds that it asks to wait."""
 
 
 @dataclass(frozen=True)
@@ -344,10 +340,10 @@ class _Transfer:
                 reached = max(reached, self._held())
                 if failures >= ATTEMPTS:
                     raise SourceError(
-                        f"{url} cannot be downloaded ({error}); what is done is kept: run the same "
-                        "command again later to continue"
+                        f"{url} cannot be downloaded ({error.args[0]}); what is done is kept: run "
+                        "the same command again later to continue"
                     ) from None
-                seconds = max(WAIT_S * 2 ** max(failures - 1, 0), error.after)
+                seconds = max(WAIT_S * 2 ** max(failures - 1, 0), error.args[1])
                 self.stop.wait(min(seconds, LONGEST_WAIT_S))
                 continue
             problem = self._problem(self._data)
@@ -411,7 +407,7 @@ class _Transfer:
             raise _RetryError(f"the server answers {error.code}", seconds) from None
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise _RetryError(str(reason) or type(error).__name__) from None
+            raise _RetryError(str(reason) or type(error).__name__, 0.0) from None
 
     def _validator(self) -> str:
         """What tells whether the server's file is still the one of which a part is held."""
@@ -425,7 +421,7 @@ class _Transfer:
             part = re.fullmatch(rf"bytes {held}-\d+/(\d+)", headers.get("Content-Range", ""))
             if part is None:
                 self._drop()
-                raise _RetryError("the server sent another part than was asked for")
+                raise _RetryError("the server sent another part than was asked for", 0.0)
             length = int(part[1])
         else:  # all of it: the server knows no ranges, or the file has changed
             self._drop()
@@ -448,7 +444,7 @@ class _Transfer:
         if length is not None and held != length:
             if held > length:
                 self._drop()
-            raise _RetryError(f"{held:,} of {length:,} bytes came")
+            raise _RetryError(f"{held:,} of {length:,} bytes came", 0.0)
 
     def _expect(self, size: int) -> None:
         """Refuse a file that is no longer wanted, or too large for what was expected."""

@@ -174,16 +174,16 @@ class FolderTables:
                     f"`patient` names the column {column} of a table; give it as `labels`"
                 )
             return Labeled({})
+        found = None
         try:
             found = self._matched(recording_finder(entries, known_suffixes()))
-            if found.info:
-                return found
         except NoIdsError:
             if not any(patients):
                 raise
-            return self._matched(patient_finder(patients))
+        if found and found.info:
+            return found
         by_patient = self._matched(patient_finder(patients))
-        return by_patient if by_patient.info else found
+        return by_patient if by_patient.info else found or by_patient
 
     def _matched(self, find: Finder) -> Labeled:
         table = cells.read_table(self._table, name=self.name, is_id=lambda text: bool(find(text)))

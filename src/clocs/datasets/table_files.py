@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.formats.addresses import Address, parse_path_or_url, remote_file
 from clocs.formats.source import Source
+from clocs.formats.text_table import plain_text
 from clocs.limits import MAX_TABLE_BYTES, check_size
 
 if TYPE_CHECKING:
@@ -164,11 +165,7 @@ def read_table(
 def _read_text(
     data: bytes, is_id: Callable[[str], bool], name: str
 ) -> dict[str, Sequence[str | None]]:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("cp1252", errors="replace")
-    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
+    text = plain_text(data, name).decode("utf-8", "replace").lstrip("\n")
     first = text.partition("\n")[0][:100_000]
     separator = max(_SEPARATORS, key=lambda one: (first.count(one), one == ","))
     reader = csv.reader(io.StringIO(text), delimiter=separator)

@@ -273,7 +273,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         SettingError: There is no such unit.
     """
     options = options or ReadOptions()
-    data = _plain(data, name)
+    data = plain_text(data, name)
     layout = _find_layout(data, whole=True)
     if layout is None:
         if not data.strip():
@@ -305,7 +305,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
     return recording_from(values, meta, options, name=name)
 
 
-def _plain(data: bytes, name: str) -> bytes:
+def plain_text(data: bytes, name: str) -> bytes:
     """As UTF-8, without a byte order mark and with line feeds alone; what is no UTF is cp1252."""
     for mark, code in ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if data.startswith(mark):
@@ -418,7 +418,7 @@ def _read(source: Source, path: str, options: ReadOptions) -> Recording:
 
 def _recognize(head: bytes) -> bool:
     try:
-        layout = _find_layout(_plain(head, ""), whole=len(head) < base.HEAD_BYTES)
+        layout = _find_layout(plain_text(head, ""), whole=len(head) < base.HEAD_BYTES)
     except UnusableError:
         return False
     return layout is not None and layout.is_signal()
