@@ -39,14 +39,8 @@ CODES = {
 # The folders of the databases, and how their recordings are called.
 DATABASES: Final = MappingProxyType(
     {
-        "cpsc_2018": re.compile(r"A\d{4}"),
-        "cpsc_2018_extra": re.compile(r"Q\d{4}"),
-        "st_petersburg_incart": re.compile(r"I\d{4}"),
-        "ptb": re.compile(r"S\d{4}"),
-        "ptb-xl": re.compile(r"HR\d{5}"),
-        "georgia": re.compile(r"E\d{5}"),
-        "chapman_shaoxing": re.compile(r"JS(0\d{4}|10[0-5]\d\d|106[0-3]\d|1064[0-6])"),
-        "ningbo": re.compile(r"JS\d{5}"),
+        row["database"]: re.compile(row["recordings"])
+        for row in base.packaged_table("physionet2021.csv")
     }
 )
 _LABEL_SETS = {"scored": tuple(SCORED), "all": tuple(CLASSES)}
