@@ -508,12 +508,14 @@ def keep_memory() -> None:
     mallopt(_TOP_PAD, 16 << 20)
 
 
-def prefetch(act: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
+def prefetch(
+    act: Callable[[T], R], items: Iterable[T], most: int, *, threads: int | None = None
+) -> Iterator[R]:
     """`act` of each item, in order; up to `most` of them are done before they are needed.
 
     Items are taken in the caller's thread; an error is raised where its result would have come.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         waiting: deque[Future[R]] = deque()
         for item in items:
             waiting.append(pool.submit(act, item))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ _NEEDED = ("ecg_id", "patient_id", "age", "sex", "recording_date", "scp_codes", 
 _FILES = ("filename_lr", "filename_hr")
 _SUFFIX = {500.0: "_hr.hea", 100.0: "_lr.hea"}
 _SEXES = {"0": "male", "1": "female"}
-_STATEMENT = re.compile(r"'([^']*)' *: *([0-9.]+)")
+_STATEMENT = re.compile(r"'([^']*)' *: *([0-9]+\.?[0-9]*)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +124,7 @@ class PTBXL(PublishedDataset):
         found = {
             statement_label(statement, self.label_set)
             for statement, likelihood in _STATEMENT.findall(statements)
-            if statement not in DIAGNOSTIC or _number(likelihood) >= self.likelihood
+            if statement not in DIAGNOSTIC or float(likelihood) >= self.likelihood
         }
         return tuple(label for label in self.labels if label in found)
 
@@ -136,13 +135,6 @@ def _recorded_at(text: str) -> str | None:
         return datetime.fromisoformat(text).isoformat()
     except ValueError:
         return None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _rows(table: bytes, source: Source) -> Iterator[dict[str, str]]:

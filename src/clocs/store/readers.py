@@ -7,9 +7,7 @@ threads of this process, without limits.
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -23,7 +21,7 @@ from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
 from clocs.limits import default_processes, reading_limits
 from clocs.recording import Recording, check_plausible
 from clocs.store.table import row_of
-from clocs.workers import EndedError, LimitedWorkers, UnsendableError
+from clocs.workers import EndedError, LimitedWorkers, UnsendableError, prefetch
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16
@@ -61,25 +59,30 @@ class Readers:
             to_list: Whether processes begin to list the dataset at once; `list` waits for it.
             threads: Whether to use threads in any case.
         """
-        self._dataset = dataset
-        workers = workers or default_processes()
+        self._dataset, self._workers = dataset, workers or default_processes()
         act, limits = partial(_read_or_list, dataset), reading_limits()
         fork = sys.platform == "linux" and not any(name in sys.modules for name in _NOT_TO_FORK)
-        pool: LimitedWorkers[Entry | None, ReadResult | Listing] | None = None
+        self._pool: LimitedWorkers[Entry | None, ReadResult | Listing] | None = None
         if not threads and (fork or getattr(dataset, "source", None) is not None):
             with suppress(UnsendableError):
-                pool = LimitedWorkers(act, self._refused, workers, limits, fork=fork)
-        self._pool = pool or _Threads(act, workers)
-        if to_list:
+                self._pool = LimitedWorkers(act, self._refused, self._workers, limits, fork=fork)
+        if to_list and self._pool is not None:
             self._pool.submit([None], seconds=_LISTING * limits.seconds)
 
     def list(self) -> Listing:
         """The dataset's listing; taken first, and once."""
-        (listing,) = self._taken()
+        if self._pool is None:
+            return self._dataset.list()
+        (listing,) = self._taken(self._pool)
         return cast("Listing", listing)
 
     def read(self, entries: Iterable[Entry]) -> Iterator[Sequence[ReadResult]]:
         """Results of all entries in order, in batches; samples hold until the next batch."""
+        if self._pool is None:
+            act = partial(read_one, self._dataset)
+            for one in prefetch(act, entries, 2 * self._workers, threads=self._workers):
+                yield (one,)
+            return
         left = iter(entries)
         flying = 0
         size = 1  # grows once the size of recordings is known, so that memory stays bounded
@@ -89,7 +92,7 @@ class Readers:
                 flying += 1
             if not flying:
                 return
-            results = cast("Sequence[ReadResult]", self._taken())
+            results = cast("Sequence[ReadResult]", self._taken(self._pool))
             flying -= 1
             sizes = [one[1].nbytes for one in results if isinstance(one, tuple)]
             largest = max(sizes, default=1)
@@ -98,11 +101,14 @@ class Readers:
 
     def close(self) -> None:
         """End the processes or threads."""
-        self._pool.close()
+        if self._pool is not None:
+            self._pool.close()
 
-    def _taken(self) -> Sequence[ReadResult | Listing]:
+    def _taken(
+        self, pool: LimitedWorkers[Entry | None, ReadResult | Listing]
+    ) -> Sequence[ReadResult | Listing]:
         try:
-            return self._pool.take()
+            return pool.take()
         except EndedError:
             raise StoreError(
                 "a process that reads recordings was ended from outside, perhaps for lack of "
@@ -115,25 +121,6 @@ class Readers:
             source = getattr(getattr(self._dataset, "source", None), "path", self._dataset.name)
             raise SourceError(f"the label tables of {source} {why}; check that they are genuine")
         return Quarantined(entry.id, "exceeds limits", f"{entry.path} {why}")
-
-
-class _Threads:
-    """Threads of this process, in place of `LimitedWorkers`."""
-
-    def __init__(self, act: Callable[[Entry | None], ReadResult | Listing], threads: int) -> None:
-        self._act = act
-        self.most = 2 * threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
-        self._flying: deque[Future[Sequence[ReadResult | Listing]]] = deque()
-
-    def submit(self, items: Sequence[Entry | None], seconds: float | None = None) -> None:
-        self._flying.append(self._pool.submit(lambda: [self._act(item) for item in items]))
-
-    def take(self) -> Sequence[ReadResult | Listing]:
-        return self._flying.popleft().result()
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
 
 def _read_or_list(dataset: Dataset, entry: Entry | None) -> ReadResult | Listing:
