@@ -21,16 +21,8 @@ from clocs.datasets.label_table import FolderOptions, FolderTables
 from clocs.datasets.pseudonyms import PSEUDONYM, Pseudonyms
 from clocs.datasets.table_files import TABLES, is_nothing, split_labels
 from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, first_of
+from clocs.formats import read as formats
 from clocs.formats.base import FileFormat, Part, ReadOptions
-from clocs.formats.read import (
-    FORMATS,
-    Found,
-    Others,
-    options_of,
-    other_files,
-    parts_apart,
-    recordings_in,
-)
 from clocs.formats.source import OPTIONS_FILE, Source, stem
 from clocs.formats.wfdb import read_annotations
 from clocs.recording import (
@@ -132,7 +124,7 @@ class FolderFiles(NamedTuple):
     lost: list[Quarantined]
     counts: dict[str, int]  # files by format; others under `NO_RECORDING` and `BELONGS`
     notices: list[str]
-    others: Others
+    others: formats.Others
 
 
 def find_files(source: Source, *, besides: Collection[str], options: ReadOptions) -> FolderFiles:
@@ -143,9 +135,9 @@ def find_files(source: Source, *, besides: Collection[str], options: ReadOptions
         besides: Names that are tables or options.
         options: For reading.
     """
-    found = {name: own for name, own in recordings_in(source) if name not in besides}
+    found = {name: own for name, own in formats.recordings_in(source) if name not in besides}
     counts = Counter(own.name for own in found.values())
-    others = other_files(source, found, besides)
+    others = formats.other_files(source, found, besides)
     counts[BELONGS] += others.belong
     counts[NO_RECORDING] += len(others.unused)
     lost: list[Quarantined] = []
@@ -155,7 +147,9 @@ def find_files(source: Source, *, besides: Collection[str], options: ReadOptions
     ids = _ids(found)
     recordings: list[FoundRecording] = []
     left_out = 0
-    apart = parts_apart([Found(name, own, name, source) for name, own in found.items()], options)
+    apart = formats.parts_apart(
+        [formats.Found(name, own, name, source) for name, own in found.items()], options
+    )
     for name, own in found.items():
         known = apart.get(name)
         if isinstance(known, UnusableError) and known.reason == "exceeds limits":
@@ -263,7 +257,7 @@ class Folder(Dataset):
     @cached_property
     def _read_options(self) -> ReadOptions:
         own = self.options
-        return options_of(rate=own.rate, unit=own.unit, lead_names=own.lead_names)
+        return formats.options_of(rate=own.rate, unit=own.unit, lead_names=own.lead_names)
 
     def list(self) -> Listing:
         tables = FolderTables(self.source, self.options)
@@ -312,7 +306,7 @@ class Folder(Dataset):
             notices=tuple(notices),
         )
 
-    def _unread(self, others: Others) -> Sequence[str]:
+    def _unread(self, others: formats.Others) -> Sequence[str]:
         """A sentence on files that are neither recordings nor among the options' tables, if any."""
         notices = []
         if OPTIONS_FILE in self.source:
@@ -349,7 +343,7 @@ class Folder(Dataset):
 
     def read(self, entry: Entry) -> Recording:
         info = entry.info
-        own = FORMATS[info["format"]]
+        own = formats.FORMATS[info["format"]]
         options = self._read_options
         if "part" in info:
             options = replace(options, part=info["part"])
@@ -484,8 +478,7 @@ def _frame(table: pl.DataFrame, options: FolderOptions) -> tuple[FrameSpec, list
 
 
 def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -> list[str]:
-    import polars as pl
-
+    """Sentences on how patients are told apart; `whose` says whose pseudonyms there are."""
     if options.patient == "header":
         return [
             "`patient` is 'header': what the files' patient fields hold, which may be names, birth "
@@ -493,32 +486,25 @@ def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -
         ]
     if options.patient is not None:
         return []
-    named = table.filter(pl.col("patient").str.contains(PSEUDONYM))["patient"].n_unique()
+    patients, files = table["patient"], table["id"].str.replace(r"@\d+:\d\d:\d\d$", "")
     notices = []
-    if named:
+    if named := patients.filter(patients.str.contains(PSEUDONYM)).n_unique():
         notices.append(
             f"the headers of files name {named:,} patients, who have pseudonyms in the store; "
             f"{whose or 'a folder beside the store'} says whose they are, for you alone, and "
             '`patient="header"` keeps what the headers say'
         )
-    own = table.select(
-        (pl.col("patient") == pl.col("id").str.replace(r"@\d+:\d\d:\d\d$", "")).sum()
-    )
-    count = int(own.item())
-    if not count:
-        return notices
-    return [
-        *notices,
-        f"no patient ID was found for {count:,} recordings, so each file counts as its own "
-        "patient; if patients may have several recordings, say with `patient` whose they are, or "
-        "the same person may be both trained and tested on",
-    ]
+    if alone := int((patients == files).sum()):
+        notices.append(
+            f"no patient ID was found for {alone:,} recordings, so each file counts as its own "
+            "patient; if patients may have several recordings, say with `patient` whose they are, "
+            "or the same person may be both trained and tested on"
+        )
+    return notices
 
 
 def _leads(table: pl.DataFrame) -> list[str]:
-    counts: Counter[str] = Counter()
-    for leads in table["leads"].to_list():
-        counts.update(leads)
+    counts = Counter(lead for leads in table["leads"].to_list() for lead in leads)
     unknown = [lead for lead in counts if lead not in STANDARD_LEADS]
     if not unknown:
         return []

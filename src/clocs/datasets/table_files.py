@@ -360,13 +360,12 @@ def dates_of(values: Iterable[str]) -> list[str | None]:
     """
     texts = [value.strip() for value in values]
     matches = [_DAY.match(text) for text in texts]
-    firsts = [int(m[1]) for m in matches if m and len(m[3]) == 4]
-    seconds = [int(m[2]) for m in matches if m and len(m[3]) == 4]
-    points = any("." in text for text in texts if _DAY.match(text))
+    ending_in_year = [match for match in matches if match and len(match[3]) == 4]
+    points = any(match and "." in match[0] for match in matches)
     day_first: bool | None = None
-    if points or any(number > 12 for number in firsts):
+    if points or any(int(match[1]) > 12 for match in ending_in_year):
         day_first = True
-    elif any(number > 12 for number in seconds):
+    elif any(int(match[2]) > 12 for match in ending_in_year):
         day_first = False
     return [
         _date(text, match, day_first=day_first) for text, match in zip(texts, matches, strict=True)

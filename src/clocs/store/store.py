@@ -37,17 +37,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from clocs import files
 from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
-from clocs.files import (
-    cache_folder,
-    digest,
-    file_error,
-    locked,
-    private_cache,
-    private_folder,
-    write_atomic,
-    writing,
-)
 from clocs.formats import addresses
 from clocs.formats.addresses import Address, MissingError, parse_path_or_url
 from clocs.limits import MAX_TABLE_BYTES
@@ -127,10 +118,10 @@ class Store:
     @property
     def bytes(self) -> int:
         """Size on disk."""
-        files = sum(file.bytes for file in self.manifest.files.values())
+        own = sum(file.bytes for file in self.manifest.files.values())
         manifest = (self.path / MANIFEST).stat().st_size
         shards = sum(one.bytes for one in self.shards)
-        return files + manifest + (shards if self.shards else self.manifest.signal_bytes)
+        return own + manifest + (shards if self.shards else self.manifest.signal_bytes)
 
     @property
     def _pieces(self) -> tuple[Store, ...]:
@@ -225,7 +216,7 @@ class Store:
     def _samples(self, reader: SampleReader, row: dict[str, Any]) -> NDArray[np.int16]:
         """The samples of a row's recording, compared with their digest."""
         flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
-        if digest(flat) != row["digest"]:
+        if files.digest(flat) != row["digest"]:
             path = self._folder(row["offset"])
             raise damaged(path, f"the samples of recording {row['id']} have changed")
         return flat
@@ -273,7 +264,7 @@ class Store:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise file_error(error, path, doing="read") from error
+            raise files.file_error(error, path, doing="read") from error
         if hashlib.sha256(content).hexdigest() != self.manifest.files[name].sha256:
             raise damaged(path, "it differs from its hash", self.path)
         return content
@@ -407,13 +398,13 @@ def _open_copy(address: Address) -> Store:
 
 def _local_copy(address: Address) -> Path:
     content = _manifest_at(address)
-    private_cache(cache_folder())
-    private_folder(cache_folder() / "stores")
-    folder = cache_folder() / "stores" / hashlib.sha256(content).hexdigest()[:32]
+    files.private_cache(files.cache_folder())
+    files.private_folder(files.cache_folder() / "stores")
+    folder = files.cache_folder() / "stores" / hashlib.sha256(content).hexdigest()[:32]
     work = folder.with_name(f"{folder.name}.new")
     while not (folder / MANIFEST).is_file():
         try:
-            with locked(work):
+            with files.locked(work):
                 if not (folder / MANIFEST).is_file():  # not made by another process since
                     _copy(address, content, work / "store")
                     shutil.rmtree(folder, ignore_errors=True)
@@ -435,8 +426,8 @@ def _manifest_at(address: Address) -> bytes:
 
 
 def _copy(address: Address, content: bytes, folder: Path) -> None:
-    private_folder(folder)
-    write_atomic(folder / MANIFEST, content)
+    files.private_folder(folder)
+    files.write_atomic(folder / MANIFEST, content)
     try:
         shards = [shard.folder for shard in Manifest.read(folder).shards]
         for shard in shards:
@@ -474,7 +465,7 @@ def _fetch(address: Address, folder: Path, name: str) -> None:
     path = folder / name
     if path.is_file():  # by an attempt that was interrupted
         return
-    with writing(path):
+    with files.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.partial")
         try:
