@@ -35,7 +35,7 @@ ONLY = (
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("runs")
     with tiny_leads() as name:
-        recipe = replace(TINY, encoder=name, patients=8)
+        recipe = replace(TINY, encoder=name)
         done = run(folder, stages="abcef", only=ONLY, recipe=recipe, device="cpu")
     assert not done.failed and not done.left
     yield folder
@@ -75,7 +75,7 @@ def test_sections_without_results_are_empty() -> None:
 
 def test_folders_without_finished_items_are_refused(tmp_path: Path) -> None:
     with tiny_leads() as name:
-        recipe = replace(TINY, encoder=name, patients=8)
+        recipe = replace(TINY, encoder=name)
         run(tmp_path, stages="a", only=ONLY[:1], recipe=recipe, device="cpu", seconds=0)
     assert main(["--report", str(tmp_path), "--out", str(tmp_path)]) == 1
     with pytest.raises(SettingError, match="write it again"):
