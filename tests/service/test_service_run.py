@@ -28,6 +28,7 @@ from clocs.cli.main import Root
 from clocs.errors import CheckpointError, SettingError
 from clocs.service.bodies import Limits, example_body
 from clocs.service.service import Computation, Result, Service, open_models
+from clocs.web.shield import BODY_SECONDS
 from service.conftest import serving, wait_for
 
 ECG = example_body()
@@ -168,7 +169,9 @@ def test_idle_bodies_keep_nobody_else_from_sending_large_ones(files: list[str]) 
             assert made.status_code in (200, 503)
             return made.status_code == 200
 
+        began = time.monotonic()
         wait_for(answered)  # once the others have not sent a byte for a second
+        assert time.monotonic() - began < BODY_SECONDS  # after which they would end anyway
         told, _, _ = select.select(idle[10:], [], [], 600)
         assert b"HTTP/1.1 408" in {one.recv(12) for one in told}
         for one in idle:
