@@ -225,7 +225,7 @@ def test_an_existing_file_is_never_overwritten(
     before = file.read_bytes()
     with pytest.raises(CheckpointError, match="exists and is not overwritten"):
         clocs.finetune(encoders[0], small_store, out=file, resamples=0)
-    with pytest.raises(CheckpointError, match="another classifier"):
+    with pytest.raises(CheckpointError, match="a training with other settings"):
         clocs.finetune(encoders[1], small_store, out=file, resamples=0, resume=True)
     again = clocs.finetune(encoders[0], small_store, out=file, resamples=0, resume=True)
     assert equal(made, again)

@@ -495,10 +495,9 @@ def export(
         return Answer({"files": [*map(str, written)]}, [f"Wrote {path}." for path in written])
     if cut:
         raise SettingError(f"`{next(iter(cut))}` is for `to=frames`; leave it out")
-    made = call(to=to)
-    found = made.difference
-    facts = {"path": str(made.path), "difference": None if found is None else asdict(found)}
-    shown = [f"Written: {made.path}"]
+    found = call(to=to)
+    facts = {"path": given["out"], "difference": None if found is None else asdict(found)}
+    shown = [f"Written: {given['out']}"]
     if found is not None:
         shown.append(
             f"Greatest difference on {found.recordings} recordings: {found.to_module:.1e} to the "

@@ -150,7 +150,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         made = embed_recordings(
             self.checkpoint_,
             _recordings(arrays),
-            spec=self._frame_to_use(),
+            spec=self._frame(self.checkpoint_.card.frame.samples),
             leads=leads,
             device=pick_device(self.device),
         )
@@ -207,7 +207,6 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _pretrained(self, arrays: Arrays) -> Checkpoint:
         names = _names_by_part(arrays.patients, self.seed)
-        frame = self.frame if isinstance(self.frame, FrameSpec | None) else FrameSpec(self.frame)
         with tempfile.TemporaryDirectory(prefix="clocs-fit-") as folder:
             try:
                 store = from_arrays(
@@ -217,7 +216,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                     leads=arrays.leads,
                     unit=arrays.unit,
                     name=arrays.name,
-                    frame=frame or arrays.frame,
+                    frame=self._frame() or arrays.frame,
                 )
                 return pretrain(
                     store,
@@ -235,13 +234,10 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             except (SettingError, UnusableError) as error:
                 raise _ValueError(str(error)) from None
 
-    def _frame_to_use(self) -> FrameSpec:
-        own = self.checkpoint_.card.frame
-        if self.frame is None:
-            return own
-        return (
-            self.frame if isinstance(self.frame, FrameSpec) else FrameSpec(self.frame, own.samples)
-        )
+    def _frame(self, samples: int = SAMPLES) -> FrameSpec | None:
+        """As given; None for the usual one."""
+        given = self.frame
+        return given if isinstance(given, FrameSpec | None) else FrameSpec(given, samples)
 
 
 def _recordings(arrays: Arrays) -> Any:

@@ -55,26 +55,13 @@ class Difference:
     to_package: float
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What `clocs.export` has written.
-
-    Attributes:
-        path: The file; for a hub, the folder.
-        difference: Between what was written and this package; None where it was not compared.
-    """
-
-    path: Path
-    difference: Difference | None = None
-
-
 def export(
     model: Checkpoint | Classifier | Path | str,
     *,
     to: str,
     out: Path | str,
     check: Store | Path | str | None = None,
-) -> Exported:
+) -> Difference | None:
     """Write a model for other programs: raw mV in, embeddings or calibrated probabilities out.
 
     Batch and length are free; cutting into frames and normalization are inside. A receiver brings
@@ -88,7 +75,7 @@ def export(
         check: A store: what was written is loaded again and compared on its recordings.
 
     Returns:
-        Where it is and, with `check`, the greatest difference.
+        With `check`, the greatest difference.
     """
     if to not in SUFFIXES:
         raise SettingError(f"`to` is {to!r}; choose one of {', '.join(SUFFIXES)}")
@@ -107,7 +94,7 @@ def export(
         facts = export_facts(loaded, name)
         content = _onnx_file(loaded, facts) if to == "onnx" else _torch_file(loaded, facts)
         write_atomic(path, content, mode=PUBLIC)
-    return Exported(path, None if store is None else difference(loaded, path, to, store))
+    return None if store is None else difference(loaded, path, to, store)
 
 
 def traced(module: RecordingModule) -> ExportedProgram:

@@ -359,19 +359,13 @@ def _held(out: Path | str | None, facts: dict[str, Any], *, resume: bool) -> Ite
     path = Path(out)
     if path.suffix != ".safetensors":
         raise CheckpointError(f"{path} does not end in .safetensors, as a classifier does")
-    facts = spelled_for_files(json.loads(json.dumps(facts)))
-    if path.exists():
-        if not resume:
-            raise CheckpointError(f"{path} exists and is not overwritten; give another `out`")
-        have = load_classifier(path).card.to_dict()
-        if any((have | have["training"]).get(k) != value for k, value in facts.items()):
-            raise CheckpointError(f"{path} is another classifier; give another file as `out`")
     folder = path.with_suffix(".training")
+    if path.exists() and not resume:
+        raise CheckpointError(f"{path} exists and is not overwritten; give another `out`")
     private_folder(path.parent)
     try:
         with locked(folder):
-            if not path.exists():
-                _claim(folder, facts, resume=resume)
+            _claim(path, folder, spelled_for_files(json.loads(json.dumps(facts))), resume=resume)
             try:
                 yield path
             finally:
@@ -383,20 +377,25 @@ def _held(out: Path | str | None, facts: dict[str, Any], *, resume: bool) -> Ite
             folder.rmdir()
 
 
-def _claim(folder: Path, facts: dict[str, Any], *, resume: bool) -> None:
+def _claim(path: Path, folder: Path, facts: dict[str, Any], *, resume: bool) -> None:
     """Make it the folder of this training; an interrupted one is not lost by accident."""
     ours = {LOCK, *(file.name for file in _own_files(folder))}
     if any(file.name not in ours for file in folder.iterdir()):
         raise CheckpointError(f"{folder} holds other files; give another file as `out`")
-    if any(folder.glob(_STATES)):
+    have = None
+    if path.exists():
+        have = load_classifier(path).card.to_dict()
+        have |= have["training"]
+    elif any(folder.glob(_STATES)):
         try:
             have = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             have = {}
+    if have is not None:
         if differing := sorted(name for name in facts if have.get(name) != facts[name]):
             raise CheckpointError(
-                f"{folder} holds an interrupted training with other settings "
-                f"({', '.join(differing)}); give another file as `out`, or delete that folder"
+                f"{path if path.exists() else folder} holds a training with other settings "
+                f"({', '.join(differing)}); give another file as `out`, or delete it"
             )
         if not resume:
             raise CheckpointError(

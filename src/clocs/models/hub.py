@@ -26,9 +26,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from clocs.encoders.base import Weights
+from clocs.encoders.make import make_encoder
 from clocs.errors import CheckpointError, ClocsError
 from clocs.files import PUBLIC, write_atomic
+from clocs.kernels.keyed_random import member_keys
 from clocs.models.classifier import Classifier
 from clocs.models.model_card import export_facts, first_card, model_card, publications_of
 from clocs.training.card import Card, ClassifierCard, parse_card
@@ -43,7 +44,6 @@ _LICENSES = {
     "mit": "mit",
     "odc-by-1.0": "odc-by",
 }
-_NO_KEYS = torch.zeros(0, dtype=torch.int64)
 
 
 class HubModel(nn.Module, PyTorchModelHubMixin):
@@ -172,7 +172,7 @@ def _config(model: Checkpoint | Classifier, name: str | None) -> dict[str, Any]:
 
 
 def _empty(kind: str, facts: dict[str, Any]) -> Checkpoint | Classifier:
-    """The model that a card describes, all its weights zero."""
+    """The model that a card describes, untrained."""
     if kind != "classifier":
         return _empty_encoder(parse_card(json.dumps(facts).encode()))
     card = ClassifierCard.from_dict(json.loads(json.dumps(facts)))  # tuples become lists
@@ -183,14 +183,6 @@ def _empty(kind: str, facts: dict[str, Any]) -> Checkpoint | Classifier:
 
 
 def _empty_encoder(card: Card) -> Checkpoint:
-    nothing = Checkpoint(card, {}, {}, np.zeros(0, np.uint64))
-    encoder = nothing.encoder
-    weights, buffers = (
-        _zeros(tensors) for tensors in (encoder.parameters(_NO_KEYS), encoder.buffers(0))
-    )
-    return Checkpoint(card, weights, buffers, nothing.recordings)
-
-
-def _zeros(tensors: Weights) -> Weights:
-    """(1, …) each, in hardly any memory."""
-    return {k: torch.zeros(1, dtype=v.dtype).expand(1, *v.shape[1:]) for k, v in tensors.items()}
+    encoder = make_encoder(**card.encoder)
+    weights = encoder.parameters(member_keys([0]))
+    return Checkpoint(card, weights, encoder.buffers(1), np.zeros(0, np.uint64))

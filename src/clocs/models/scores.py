@@ -206,13 +206,18 @@ def scores_on_test(
             f"every test recording of {frames.dataset} is a copy of one that was trained on"
         )
     scored = score_part(classifier, test.where(kept), device, vectors)
-    made: dict[str, Any] = plain(_scores(classifier.card, scored, resamples, device))
-    made["left_out_copies"] = int((~kept).sum())
-    made["abstention"] = _abstention(classifier, scored)
+    p = predictions_of(classifier.card, scored)
+    own = _scores(classifier.card, scored, p, resamples, device)
+    made: dict[str, Any] = plain(
+        own
+        | {"left_out_copies": int((~kept).sum()), "abstention": _abstention(classifier, scored, p)}
+    )
     return made
 
 
-def _abstention(classifier: Classifier, scored: ScoredPart) -> dict[str, Any] | None:
+def _abstention(
+    classifier: Classifier, scored: ScoredPart, p: Predictions
+) -> dict[str, Any] | None:
     """How many recordings are within the limits, and the scores of these; None without limits."""
     limits = classifier.card.limits
     if not (limits and classifier.reference):
@@ -221,17 +226,15 @@ def _abstention(classifier: Classifier, scored: ScoredPart) -> dict[str, Any] | 
     noisy = scored.quality < limits.get("quality", -np.inf)
     far = away > limits.get("distance", np.inf)
     kept = ~(noisy | far)
-    counts = {
+    counts: dict[str, Any] = {
         "coverage": float(kept.mean()),
         "recordings": int(kept.sum()),
         "too_noisy": int(noisy.sum()),
         "too_far": int(far.sum()),
     }
     if kept.any():
-        p = predictions_of(classifier.card, scored).where(kept)
-        counts |= _macro(p, _per_class(p))
-    made: dict[str, Any] = plain(counts)
-    return made
+        counts |= _macro(p.where(kept), _per_class(p.where(kept)))
+    return counts
 
 
 def _per_class(p: Predictions) -> dict[str, NDArray[np.float64]]:
@@ -254,10 +257,13 @@ def _macro(p: Predictions, per_class: dict[str, NDArray[np.float64]]) -> dict[st
 
 
 def _scores(
-    card: ClassifierCard, scored: ScoredPart, resamples: int, device: torch.device | str
+    card: ClassifierCard,
+    scored: ScoredPart,
+    p: Predictions,
+    resamples: int,
+    device: torch.device | str,
 ) -> dict[str, Any]:
     """Of these recordings."""
-    p = predictions_of(card, scored)
     plan = plan_of(p, resamples, device) if resamples else None
     frames, recording = scored.part.frames, scored.part.frames.recording[scored.part.frame]
     groups = scores_by_sex_and_age(p, frames.sex[recording], frames.age[recording], plan)

@@ -87,11 +87,13 @@ def read_cohort(path: Path) -> Cohort:
         ) from None
     head = text.partition("\n")[0]
     separator = next((mark for mark in ",;\t" if mark in head), ",")
-    names = [name.strip().lower() for name in next(csv.reader([head], delimiter=separator), [])]
+    table = csv.reader(io.StringIO(text), delimiter=separator)
+    names = [name.strip().lower() for name in next(table, [])]
     if "patient" in names:
-        table = csv.reader(io.StringIO(text), delimiter=separator)
-        next(table)
-        return _cohort(str(path), _of_rows(names, table))
+        rows = [dict(zip(names, map(str.strip, row), strict=False)) for row in table]
+        ids = ([csv_value(row.get(name, "")) for name in COLUMNS] for row in rows)
+        listed = (f"{of}:{who}" if of and who else who for of, who in ids)
+        return _cohort(str(path), listed)
     if "code" in names:
         raise SettingError(
             f"{path} has the explorer's pseudonyms instead of IDs; save the group there, and give "
@@ -123,17 +125,6 @@ def of_cohort(
     ]
     chosen.expect_known(pl.concat(tables), " and ".join(str(store.path) for store in stores))
     return [chosen.mask(table) for table in tables]
-
-
-def _of_rows(names: list[str], table: Iterable[list[str]]) -> Iterable[str]:
-    patient = names.index("patient")
-    dataset = names.index("dataset") if "dataset" in names else None
-    for row in table:
-        if len(row) <= patient or not row[patient].strip():
-            continue
-        who = csv_value(row[patient].strip())
-        of = row[dataset].strip() if dataset is not None and dataset < len(row) else ""
-        yield f"{csv_value(of)}:{who}" if of else who
 
 
 def _cohort(name: str, ids: Iterable[str]) -> Cohort:

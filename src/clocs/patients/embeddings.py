@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError, StoreError
+from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import file_error, writing
 from clocs.patients.rows import (
     ID_COLUMNS,
@@ -284,26 +284,36 @@ def expect_distinct(rows: pl.DataFrame, level: Level) -> None:
         )
 
 
+def expect_comparable(some: Sequence[Any]) -> None:
+    """Refuse embeddings, or an index, of different encoders, frames or leads, as far as known."""
+    encoders = sorted({one.encoder[:12] for one in some})
+    if len(encoders) > 1:
+        raise CheckpointError(
+            f"these vectors were made by the encoders {'… and '.join(encoders)}…, and cannot be "
+            "compared; use one encoder for all"
+        )
+    frames = sorted({one.frame for one in some if one.frame is not None})
+    if len(frames) > 1:
+        raise SettingError(
+            f"these vectors are of frames of {' and '.join(f'{one:g} s' for one in frames)}, and "
+            "cannot be compared; give the seconds of a frame for all as `frame`"
+        )
+    leads = sorted({tuple(sorted(one.leads)) for one in some if one.leads is not None})
+    if len(leads) > 1:
+        raise SettingError(
+            f"these vectors were made from different leads ({', '.join(leads[0])} and "
+            f"{', '.join(leads[1])}), and cannot be compared; choose `leads` for all"
+        )
+
+
 def joined(parts: Sequence[Embeddings]) -> Embeddings:
     """Several embeddings of one encoder, frame, level and choice of leads as one."""
     first = parts[0]
     if len(parts) == 1:
         return first
-    if len({(part.level, part.encoder) for part in parts}) > 1:
-        raise SettingError("embeddings of different levels or encoders cannot be joined")
-    frames = sorted({part.frame for part in parts if part.frame is not None})
-    if len(frames) > 1:
-        raise SettingError(
-            f"the sources have frames of {' and '.join(f'{one:g} s' for one in frames)}, whose "
-            "vectors cannot be compared; give the seconds of a frame for all as `frame`, or embed "
-            "them one by one"
-        )
-    leads = sorted({tuple(sorted(part.leads)) for part in parts if part.leads is not None})
-    if len(leads) > 1:
-        raise SettingError(
-            f"the sources were embedded from different leads ({', '.join(leads[0])} and "
-            f"{', '.join(leads[1])}), whose vectors cannot be compared; choose `leads` for all"
-        )
+    if len({part.level for part in parts}) > 1:
+        raise SettingError("embeddings of different levels cannot be joined")
+    expect_comparable(parts)
     rows = pl.concat([part.rows for part in parts], how="diagonal")
     expect_distinct(rows, first.level)
     return replace(

@@ -22,10 +22,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from clocs._version import __version__
-from clocs.errors import CheckpointError, SettingError, StoreError
+from clocs.errors import SettingError, StoreError
 from clocs.files import private_folder, replacing, write_atomic, writing
 from clocs.patients.cohort import Where
-from clocs.patients.embeddings import Embeddings, as_units, expect_distinct
+from clocs.patients.embeddings import Embeddings, as_units, expect_comparable, expect_distinct
 from clocs.patients.index_files import (
     FORMAT,
     REBUILD,
@@ -152,7 +152,7 @@ class PatientIndex:
                 their own patients by default.
         """
         if isinstance(vectors, Embeddings):
-            self._expect_comparable(vectors)
+            expect_comparable([self, vectors])
             if exclude is None:
                 exclude = list(vectors.rows.select("dataset", "patient").iter_rows())
             vectors = vectors.vectors
@@ -332,25 +332,6 @@ class PatientIndex:
         if not np.isfinite(vectors).all() or not vectors.any(axis=1).all():
             raise SettingError("a query is zero or not finite, so it has no neighbors")
         return as_units(vectors)
-
-    def _expect_comparable(self, embeddings: Embeddings) -> None:
-        if embeddings.encoder != self.encoder:
-            raise CheckpointError(
-                f"this index was made by the encoder {self.encoder[:12]}…, the embeddings by "
-                f"{embeddings.encoder[:12]}…, and their vectors cannot be compared; use the index's"
-            )
-        if None not in (self.frame, embeddings.frame) and self.frame != embeddings.frame:
-            raise SettingError(
-                f"this index was made from frames of {self.frame:g} s, the embeddings from "
-                f"{embeddings.frame:g} s, and their vectors cannot be compared; give "
-                f"{self.frame:g} as `frame`"
-            )
-        if None not in (self.leads, embeddings.leads) and {*self.leads} != {*embeddings.leads}:
-            raise SettingError(
-                f"this index was made from the leads {', '.join(self.leads)}, and vectors from "
-                f"{', '.join(embeddings.leads)} cannot be compared with it; give "
-                f"{','.join(self.leads)} as `leads`"
-            )
 
 
 def pick_kind(kind: KindOrAuto, count: int) -> Kind:
