@@ -79,14 +79,6 @@ class Part:
     patient: str | None = None
 
 
-def _no_other_files(data: bytes, name: str) -> set[str]:
-    return set()
-
-
-def _no_segments(source: Source, path: str, head: bytes) -> set[str]:
-    return set()
-
-
 def _one_part(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
     return (Part(),)
 
@@ -121,13 +113,13 @@ class FileFormat:
     suffix: str
     read: Callable[[Source, str, ReadOptions], Recording]
     companions: tuple[str, ...] = ()
-    files_beside: Callable[[bytes, str], set[str] | None] = _no_other_files
+    files_beside: Callable[[bytes, str], set[str] | None] | None = None
     other_suffixes: tuple[str, ...] = ()
     recognize: Callable[[bytes], bool] | None = None
     generic: bool = False
     parts: Callable[[Source, str, ReadOptions], Sequence[Part]] = _one_part
     single: bool = False
-    segments: Callable[[Source, str, bytes], set[str]] = _no_segments
+    segments: Callable[[Source, str, bytes], set[str]] | None = None
     reads_stretches: bool = False
     may_crash: bool = False
 
@@ -508,7 +500,9 @@ class FileReader:
     def read(self, source: Source, path: str, options: ReadOptions) -> Recording:
         """The recording of a part."""
         with self._opened(source, path, options) as file:
-            check_part(options.part, file.names, name=stem(path))
+            if options.part not in file.names:
+                known = first_of([repr(one) for one in file.names], 5)
+                raise unreadable(f"{stem(path)} has no recording {options.part!r}; it has {known}")
             return file.read(options)
 
     def parts(self, source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
@@ -552,15 +546,3 @@ def format_of_several(
     first, *others = suffixes
     row |= {"other_suffixes": tuple(others), "parts": reader.parts}
     return FileFormat(name, first, reader.read, **row)
-
-
-def check_part(part: str, names: Collection[str], *, name: str) -> None:
-    """Refuse a part that is not among the names of a file's recordings.
-
-    Raises:
-        UnusableError: unreadable.
-    """
-    if part not in names:
-        raise unreadable(
-            f"{name} has no recording {part!r}; it has {first_of([repr(one) for one in names], 5)}"
-        )

@@ -153,7 +153,7 @@ def recordings_in(source: Source) -> Iterator[tuple[str, FileFormat]]:
     for name, head in source.heads(alone, HEAD_BYTES):
         if (own := format_of(name, head)) is not None:
             found[name] = own
-            segments |= own.segments(source, name, head)
+            segments |= own.segments(source, name, head) if own.segments else set()
     yield from ((name, own) for name, own in found.items() if name not in segments)
 
 
@@ -199,7 +199,7 @@ def other_files(
     named: set[str] = set()  # by headers, where signal files are not called like the header
     for name, own in found.items():
         base = name[: -len(own.suffix)]
-        if own.companions and not any(base + suffix in source for suffix in own.companions):
+        if own.files_beside and not any(base + suffix in source for suffix in own.companions):
             try:
                 beside = own.files_beside(source.read(name, MAX_HEADER_BYTES), name)
             except UnusableError:
@@ -293,7 +293,7 @@ class Found:
             return self.source, self.path
         file = parse_path_or_url(self.path)
         name = printable(file.name)
-        if not self.format.companions:
+        if self.format.files_beside is None:
             return open_files(file.parent, [file.name]), name
         data = open_files(file.parent, [file.name]).read(name)
         beside = self.format.files_beside(data, name)
@@ -403,10 +403,6 @@ def _do(
         return file_error(error, item.name, doing="read")
 
 
-def _refuse(items: Sequence[Item], number: int, why: str) -> ClocsError:
-    return UnusableError("exceeds limits", f"{_name(items[number])} {why}")
-
-
 def _is_small(item: Item) -> bool:
     """Whether it is a small file here, of a format that cannot crash the process."""
     if not isinstance(item, Found) or item.source is not None or item.format.may_crash:
@@ -430,13 +426,17 @@ def _in_processes(
         together = whole
     if not batches:
         return
+
+    def refuse(number: int, why: str) -> ClocsError:
+        return UnusableError("exceeds limits", f"{_name(items[number])} {why}")
+
     one = partial(_do, act, items, options)
     if len(items) == 1 and _is_small(items[0]):  # as `read` does: no other file is lost with it
         yield one(0)
         return
     processes = min(default_processes(), len(batches))
     try:
-        workers = LimitedWorkers(one, partial(_refuse, items), processes, reading_limits())
+        workers = LimitedWorkers(one, refuse, processes, reading_limits())
     except UnsendableError:  # a format that this process alone knows: without limits
         yield from map(one, range(len(items)))
         return

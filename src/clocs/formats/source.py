@@ -45,8 +45,6 @@ _STATED = attrgetter(
     "filename", "header_offset", "compress_type", "compress_size", "file_size", "CRC"
 )
 _EXTRA_GUESS = 64  # local headers have an extra field whose length only they give
-_TIGHTEST = 1032  # times smaller: deflate packs no tighter
-_SMALL = 256 << 20  # bytes that a member may unpack to before its size is known to be true
 _STEP = 4096  # packed bytes at a time: bzip2 makes 80 MB of as many
 _BLOCK = 1 << 20  # bytes at a time, of a stretch and on the way to it
 _MAX_WHOLE = 64 << 10  # bytes of a member that is unpacked whole for a part of it
@@ -135,10 +133,7 @@ class _Member:
         if self.method == zipfile.ZIP_STORED:
             return packed
         try:
-            most = self.packed * _TIGHTEST + 64
-            if most <= _SMALL:
-                return zlib.decompress(packed, -15, min(self.size, most) or 1)
-            # its size may be a lie
+            # No more than the size that is stated, which may be a lie.
             return zlib.decompressobj(-15).decompress(packed, self.size + 1)
         except zlib.error:
             raise self.damaged() from None

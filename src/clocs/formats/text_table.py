@@ -27,11 +27,9 @@ _MISSING = (
     *("NaN", "nan", "NAN", "inf", "-inf"),
 )
 _MAX_ROWS_OF_LEADS = 64
-_LOOK_FOR_ROWS = 64 << 10  # bytes
 _LOOKED_AT = 1 << 20  # bytes from which the layout is told
 _LINES = 40
 _MAX_ABOVE = 3  # lines above the numbers that say nothing about them
-_FIRST_LOOK = 16 << 10  # bytes, that hold as many lines of most files
 _MIN_ROWS, _MIN_SAMPLES = 8, 50  # of numbers without a header that can be a signal
 _COMMENTS = ("#", "%", "//")
 # Each digit can be matched in one way only, or long runs of them would take quadratic time.
@@ -101,9 +99,7 @@ def _find_layout(data: bytes, *, whole: bool) -> _Layout | None:
         data: UTF-8 text from its start.
         whole: Whether this is all of it; else its last line counts only up to its last field.
     """
-    head = data[:_FIRST_LOOK]
-    if head.count(b"\n") < _LINES:
-        head = data[:_LOOKED_AT]
+    head = data[:_LOOKED_AT]
     if b"\0" in head:
         return None
     text = head.decode("utf-8", "replace")
@@ -287,9 +283,7 @@ def read_table(data: bytes, *, name: str, options: ReadOptions | None = None) ->
         recorded_at=moment.replace(tzinfo=None).isoformat() if moment else None,
         extra=layout.comments,
     )
-    lines = body.count(b"\n", 0, _LOOK_FOR_ROWS) + 1
-    if lines <= _MAX_ROWS_OF_LEADS:
-        lines = body.count(b"\n") + 1
+    lines = body.count(b"\n") + 1
     if lines <= _MAX_ROWS_OF_LEADS and layout.columns >= max(4 * lines, 50):
         values = _rows_of_leads(body, layout, meta, name)
         return recording_from(values, meta, options, name=name)

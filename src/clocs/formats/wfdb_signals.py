@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -453,7 +453,7 @@ def _read_flac(
     stream_of: Any = io.BytesIO(data) if whole else io.BufferedReader(pieces, 1 << 16)
     parts: list[NDArray[Any]] = []
     try:
-        with (_one_way() if whole else soundfile.SoundFile)(stream_of) as stream:
+        with soundfile.SoundFile(stream_of) as stream:
             # A damaged stream may promise any length, so the header limits what is allocated.
             left = min(count, max(int(stream.frames) - start, 0))
             if start:
@@ -473,16 +473,3 @@ def _read_flac(
     decoded = parts[0] if len(parts) == 1 else np.concatenate(parts)
     # Samples of 8 and 24 bits come shifted to the upper bits.
     return decoded if bits == 16 else decoded >> 8
-
-
-@cache
-def _one_way() -> Any:
-    """Soundfile's class without seeking; soundfile is imported where FLAC is read, not before."""
-    import soundfile
-
-    class Stream(soundfile.SoundFile):  # type: ignore[misc]
-        def seekable(self) -> bool:
-            """No: soundfile seeks after each read, and libsndfile then decodes a block again."""
-            return False
-
-    return Stream
