@@ -48,11 +48,12 @@ def test_a_file_format_is_one_module(tmp_path: Path, recordings: Path) -> None:
     code = """
 import clocs
 from clocs.web.uploads import read_upload
-from clocs.formats.read import find_recordings, options_of, read_several
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import find_recordings, read_several
 file = sys.argv[2] + "/sick_0.txt"
 one = clocs.read(file, rate=200)
 print(one.id, one.leads, one.rate, one.samples)
-print([r.id for r in read_several(find_recordings([sys.argv[2]]), options_of(rate=200))])
+print([r.id for r in read_several(find_recordings([sys.argv[2]]), ReadOptions(rate=200))])
 print(read_upload({"sick_0.txt": open(file, "rb").read()}, 200.0).recordings[0].samples)
 """
     printed = python("formats", tmp_path / "more", code, str(recordings)).splitlines()

@@ -157,9 +157,9 @@ def test_files_that_name_nobody_leave_no_key_behind(tmp_path: Path) -> None:
 
 
 def test_embedded_and_predicted_files_are_called_by_their_names(archive: Path) -> None:
-    from clocs.formats.read import options_of
+    from clocs.formats.base import ReadOptions
     from clocs.patients.sources import read_files
 
     frame = clocs.FrameSpec(5.0, 2500)
-    _, recordings = read_files([archive / "a.edf", archive / "d.dcm"], options_of(), frame)
+    _, recordings = read_files([archive / "a.edf", archive / "d.dcm"], ReadOptions(), frame)
     assert [one.patient for one in recordings if isinstance(one, clocs.Recording)] == ["a", "d"]

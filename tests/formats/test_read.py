@@ -16,7 +16,8 @@ import wfdb
 import clocs
 from clinical_files import ishne
 from clocs.errors import ClocsError, ClocsWarning, UnknownRateError
-from clocs.formats.read import find_recordings, options_of, read_several
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import find_recordings, read_several
 from clocs.recording import Recording
 
 
@@ -39,7 +40,7 @@ def write_csv(path: Path) -> None:
 
 
 def read(*paths: Path) -> list[Recording | tuple[str, ClocsError]]:
-    return list(read_several(find_recordings(paths), options_of(rate=500)))
+    return list(read_several(find_recordings(paths), ReadOptions(rate=500)))
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_equal_names_in_two_folders_stay_two_recordings(tmp_path: Path) -> None:
 
 
 def test_a_csv_is_read_at_the_rate_given(folder: Path) -> None:
-    (one,) = read_several(find_recordings([folder / "two.csv"]), options_of(rate=250.0))
+    (one,) = read_several(find_recordings([folder / "two.csv"]), ReadOptions(rate=250.0))
     assert isinstance(one, Recording)
     assert one.rate == 250.0 and one.seconds == 20.0
 

@@ -10,7 +10,8 @@ import pytest
 from bombs import GIB
 from clinical_files import ishne
 from clocs.errors import UnusableError
-from clocs.formats.read import find_recordings, options_of, read_several
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import find_recordings, read_several
 from clocs.recording import Recording
 
 
@@ -27,7 +28,7 @@ def test_files_beyond_the_limits_are_listed_and_all_others_are_read(
     (tmp_path / "r12_time.csv").write_text(row * 250_000 + row.replace("1.25", "1_0"))
     monkeypatch.setenv("CLOCS_READ_GIB", "1")
     monkeypatch.setenv("CLOCS_READ_SECONDS", "1")
-    results = list(read_several(find_recordings([tmp_path]), options_of(rate=500.0, unit="µV")))
+    results = list(read_several(find_recordings([tmp_path]), ReadOptions(rate=500.0, unit="µV")))
     good = [one for one in results if isinstance(one, Recording)]
     assert [one.id for one in good] == [f"r{number:02}" for number in range(20)]
     assert all(np.array_equal(one.digital[0], samples + i) for i, one in enumerate(good))

@@ -21,8 +21,8 @@ from clocs.errors import SettingError, StoreError, UnusableError
 from clocs.evaluation.result import Predictions
 from clocs.experiments.ledger import open_ledger
 from clocs.explorer import patient_map
-from clocs.formats.base import HEAD_BYTES
-from clocs.formats.read import FORMATS, Found, find_recordings, format_of, options_of
+from clocs.formats.base import HEAD_BYTES, ReadOptions
+from clocs.formats.read import FORMATS, Found, find_recordings, format_of
 from clocs.formats.source import hold_files, open_source
 from clocs.formats.wfdb import read_annotations
 from clocs.formats.wfdb_header import parse_header
@@ -81,7 +81,7 @@ def _recording(given: Given) -> Recording:
     own = format_of(name, given.files.get(name, b"")[:HEAD_BYTES])
     if own is None:
         raise UnusableError("unreadable", "its name is gone")
-    return _sound(own.read(hold_files(given.files), name, options_of(rate=500.0)))
+    return _sound(own.read(hold_files(given.files), name, ReadOptions(rate=500.0)))
 
 
 def _format(name: str) -> Any:
@@ -89,7 +89,7 @@ def _format(name: str) -> Any:
 
     def read(given: Given) -> Any:
         own, source = FORMATS[name], hold_files(given.files)
-        path, options = given.one(own.suffixes), options_of(rate=500.0)
+        path, options = given.one(own.suffixes), ReadOptions(rate=500.0)
         if own.recognize is not None:
             own.recognize(given.files.get(path, b"")[:HEAD_BYTES])
         failed: UnusableError | None = None
@@ -137,12 +137,12 @@ def _stretches(given: Given) -> Any:
     if own is None:
         raise UnusableError("unreadable", "its name is gone")
     source = hold_files(given.files)
-    (part,) = own.parts(source, name, options_of())
+    (part,) = own.parts(source, name, ReadOptions())
     seconds = min(part.seconds or 0.0, 1e6)
     for number in range(3):
         start, stop = number * seconds / 3, (number + 1) * seconds / 3
         try:
-            _sound(own.read(source, name, replace(options_of(), start=start, stop=stop)))
+            _sound(own.read(source, name, replace(ReadOptions(), start=start, stop=stop)))
         except UnusableError:
             continue
 
@@ -156,7 +156,7 @@ def _annotations(given: Given) -> Any:
 
 def _from_folder(given: Given) -> Any:
     """As the processes of `clocs embed` read files and folders."""
-    options = options_of(rate=500.0)
+    options = ReadOptions(rate=500.0)
     for one in find_recordings([given.folder()]):
         if not isinstance(one, Found):
             raise one[1]

@@ -15,7 +15,8 @@ from test_predict import classifier as classifier  # noqa: PLC0414 (a fixture)
 
 import clocs
 from clocs import Checkpoint
-from clocs.formats.read import options_of, read_several
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import read_several
 from clocs.models.classifier import Classifier
 from clocs.patients import sources
 from clocs.patients.embeddings import Embeddings
@@ -74,7 +75,7 @@ def test_stretches_give_the_answers_of_the_whole_file(
     monkeypatch.setattr("clocs.patients.sources.LONGEST", 60.0)
     monkeypatch.setattr("clocs.patients.sources.STRETCH", 40.0)
     monkeypatch.setattr("clocs.formats.read._SMALL", 0)
-    read = sources.read_files([file], options_of(), checkpoint.card.frame)
+    read = sources.read_files([file], ReadOptions(), checkpoint.card.frame)
     assert len(list(read[1])) == 6  # of 40 s, the last of 43 s without its last frame
     parts = answers()
     (a, *whole_tables), (b, *tables) = whole, parts

@@ -257,7 +257,7 @@ class Folder(Dataset):
     @cached_property
     def _read_options(self) -> ReadOptions:
         own = self.options
-        return formats.options_of(rate=own.rate, unit=own.unit, lead_names=own.lead_names)
+        return ReadOptions(rate=own.rate, unit=own.unit, lead_names=own.lead_names or {})
 
     def list(self) -> Listing:
         tables = FolderTables(self.source, self.options)

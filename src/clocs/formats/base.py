@@ -19,6 +19,7 @@ from clocs.errors import ClocsError, SettingError, UnusableError, first_of
 from clocs.formats.source import Source, stem
 from clocs.recording import (
     LEAD_WORD,
+    PLAUSIBLE_HZ,
     STANDARD_LEADS,
     UNITS_PER_MV,
     Episode,
@@ -62,6 +63,12 @@ class ReadOptions:
     part: str = ""
     start: float = 0.0
     stop: float | None = None
+
+    def __post_init__(self) -> None:
+        low, high = PLAUSIBLE_HZ
+        if self.rate is not None and not low <= self.rate <= high:
+            expected = f"samples per second, {low:g} to {high:,.0f} Hz, such as 500"
+            raise SettingError(f"`rate` is {self.rate}; give {expected}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
 from clocs.formats.source import Source, open_files, open_source, stem
 from clocs.limits import MAX_HEADER_BYTES, default_processes, reading_limits
-from clocs.recording import PLAUSIBLE_HZ, Recording
+from clocs.recording import Recording
 from clocs.registry import rows_in
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
@@ -71,7 +71,8 @@ def read(
         SettingError: It has no such lead or part, or `rate` or `unit` is not valid.
     """
     found = _find_file(parse_path_or_url(path))
-    options = options_of(leads=leads, rate=rate, unit=unit, lead_names=lead_names)
+    chosen = None if leads is None else tuple(leads)
+    options = ReadOptions(chosen, rate, unit, lead_names or {})
     try:
         return _chosen(found, part, options).read(options)
     except OSError as error:
@@ -91,22 +92,6 @@ def _chosen(found: Found, part: str | None, options: ReadOptions) -> Found:
     raise SettingError(
         f"{found.name} holds {len(parts)} recordings ({named}); choose one as `part`"
     )
-
-
-def options_of(
-    *,
-    leads: Sequence[str] | None = None,
-    rate: float | None = None,
-    unit: str | None = None,
-    lead_names: Mapping[str, str] | None = None,
-) -> ReadOptions:
-    """Options for reading, checked."""
-    low, high = PLAUSIBLE_HZ
-    if rate is not None and not low <= rate <= high:
-        raise SettingError(
-            f"`rate` is {rate}; give samples per second, {low:g} to {high:,.0f} Hz, such as 500"
-        )
-    return ReadOptions(None if leads is None else tuple(leads), rate, unit, dict(lead_names or {}))
 
 
 def format_of(
@@ -358,8 +343,7 @@ def read_several(
 ) -> Iterator[Recording | tuple[str, ClocsError]]:
     """Each recording, or its name and what is wrong with it, in order; read ahead in processes.
 
-    Recordings with the same file name are distinguished by their whole names. Options are made by
-    `options_of`.
+    Recordings with the same file name are distinguished by their whole names.
     """
     items = list(found)
     used: set[str] = set()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.files import csv_cell, private_folder, replacing, writing
-from clocs.formats.read import options_of
+from clocs.formats.base import ReadOptions
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS, split_patients
 from clocs.models.classifier import Classifier, as_classifier, distance, window_quality
@@ -99,7 +99,7 @@ def predict(
     if out is not None:
         check_table(Path(out), (".parquet", ".csv"))
     classifier = as_classifier(model)
-    options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+    options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     takes = InputSpec.from_checkpoint(classifier.encoders[0], None, leads)
     items = [
         _of_store(classifier, one, only, leads, split, split_seed, progress) for one, only in stores

@@ -207,9 +207,9 @@ def similar(
     where = Where(label, min_age, max_age, sex, dataset, cohort=group)
     where.expect_known(opened.rows)
     if file is not None:
-        from clocs.formats.read import options_of
+        from clocs.formats.base import ReadOptions
 
-        options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+        options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
         query = _embedded(folder, opened, Path(file), options)
         # If the index holds the same recording, its patients are the query and are not returned.
         # Published data hold some recordings twice, under two patients.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, ClocsWarning, SettingError
 from clocs.files import digest
-from clocs.formats.read import options_of
+from clocs.formats.base import ReadOptions
 from clocs.frames.make import FramePlan, leads_of_those, plan_frames
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS
@@ -92,7 +92,7 @@ def embed(
     stores, files = stores_and_files(sources, split=split, cohort=cohort)
     encoder, where = load_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
-    options = options_of(rate=rate, unit=unit, lead_names=lead_names)
+    options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     names, recordings = read_files(files, options, spec or encoder.card.frame)
     if files and level == "patient":
         warnings.warn(

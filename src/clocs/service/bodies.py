@@ -17,7 +17,6 @@ from clocs.errors import ClocsError, SettingError
 from clocs.formats.array_files import array_from
 from clocs.formats.arrays import recording_from
 from clocs.formats.base import FileMetadata, ReadOptions
-from clocs.formats.read import options_of
 from clocs.recording import STANDARD_LEADS, Recording
 from clocs.web.uploads import Posted, read_arrays, read_posted
 
@@ -119,7 +118,7 @@ def read_body(facts: Mapping[str, Any], body: bytes) -> Posted:
     elif kind == _FORM:
         posted = read_posted(body, facts["type"], most=limits.recordings)
     else:
-        options = options_of(rate=rate, leads=named, unit=unit)
+        options = ReadOptions(None if named is None else tuple(named), rate, unit)
         posted = read_arrays(body, options, most=limits.recordings)
     checked = [
         SettingError(f"{one.id} lasts {one.seconds:,.0f} s; send at most {limits.seconds:,.0f} s")

@@ -23,7 +23,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from clocs.errors import ClocsError, SourceError, UnknownUnitError, UnusableError
 from clocs.formats.base import HEAD_BYTES, FileFormat, ReadOptions
-from clocs.formats.read import FORMATS, format_beside, format_of, options_of, recordings_in
+from clocs.formats.read import FORMATS, format_beside, format_of, recordings_in
 from clocs.formats.source import hold_files, stem
 from clocs.recording import PLAUSIBLE_COUNTS_PER_MV, UNITS_PER_MV, Recording, noted, notes_of
 
@@ -129,7 +129,7 @@ def read_upload(
         UnitQuestionError: Amplitudes are those of no ECG, and the visitor was not asked yet.
         UnknownRateError: A rate is missing.
     """
-    found = _recordings(_unpacked(files), options_of(rate=rate), most=most)
+    found = _recordings(_unpacked(files), ReadOptions(rate=rate), most=most)
     unit = unit or GivenUnit()
     if len(found) == 1:
         return Posted([_checked(in_given_unit(found[0][1], unit))])
