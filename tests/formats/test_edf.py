@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clocs.errors import ClocsError, UnusableError
 from clocs.formats.base import ReadOptions
-from clocs.formats.edf import EDF, is_rhythm, read_edf
+from clocs.formats.edf import EDF, is_rhythm
 from clocs.formats.read import read
 from clocs.formats.source import hold_files, open_files, open_source
 from clocs.recording import Episode, Gap
@@ -101,7 +101,7 @@ def test_rhythms_become_episodes_and_other_annotations_text(tmp_path: Path) -> N
     ours = read(path)
     assert ours.episodes == (Episode(500, 2500, "AFIB"), Episode(2500, 3500, "Sinus rhythm"))
     assert ours.extra["annotations"] == "1 s: N; 5.5 s: patient coughs"
-    late = read_edf(open_files(tmp_path), "r.edf", ReadOptions(start=4.0, stop=11.0))
+    late = EDF.read(open_files(tmp_path), "r.edf", ReadOptions(start=4.0, stop=11.0))
     assert late.episodes == (Episode(0, 1500, "AFIB"), Episode(1500, 1750, "Sinus rhythm"))
     assert late.extra["annotations"] == "5.5 s: patient coughs"
     assert not is_rhythm("N") and is_rhythm("(N") and is_rhythm("AFib")
@@ -115,7 +115,7 @@ def test_a_stretch_equals_that_of_the_whole(tmp_path: Path, method: int) -> None
     whole = read(path)
     for source in (open_files(tmp_path), open_source(tmp_path / "all.zip")):
         for start, stop in [(0.0, 3.0), (3.3, 7.77), (19.5, None), (4.0, 4.1)]:
-            part = read_edf(source, "r.edf", ReadOptions(start=start, stop=stop))
+            part = EDF.read(source, "r.edf", ReadOptions(start=start, stop=stop))
             first, last = round(start * 250), round((stop or 20.0) * 250)
             assert np.array_equal(part.digital, whole.digital[:, first:last])
 
@@ -129,10 +129,10 @@ def test_time_between_data_records_is_a_gap(tmp_path: Path) -> None:
     assert len(kept) == 1000
     (part,) = EDF.parts(open_files(tmp_path), "r.edf", ReadOptions())
     assert part.seconds == 7.5
-    late = read_edf(open_files(tmp_path), "r.edf", ReadOptions(start=4.5, stop=6.8))
+    late = EDF.read(open_files(tmp_path), "r.edf", ReadOptions(start=4.5, stop=6.8))
     np.testing.assert_array_equal(late.signal, ours.signal[:, 1125:1700])
     with pytest.raises(UnusableError, match="nan: "):
-        read_edf(open_files(tmp_path), "r.edf", ReadOptions(start=2.5, stop=4.5))
+        EDF.read(open_files(tmp_path), "r.edf", ReadOptions(start=2.5, stop=4.5))
 
 
 def test_bdf_has_24_bits(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_no_mutation_of_a_file_escapes_as_another_error(
         data[place] = value
     source = hold_files({"r.edf": bytes(data[: len(data) - cut])})
     try:
-        recording = read_edf(source, "r.edf")
+        recording = EDF.read(source, "r.edf", ReadOptions())
     except ClocsError as error:
         assert "\n" not in str(error)
     else:

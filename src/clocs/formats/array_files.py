@@ -46,7 +46,7 @@ class _Place(NamedTuple):
     row: int | None
 
 
-class NamedArrays:
+class NamedArrays(base.OpenFile):
     """The arrays of a file.
 
     Args:
@@ -67,9 +67,13 @@ class NamedArrays:
         attributes: Mapping[str, Mapping[str, Any]] | None = None,
         close: Callable[[], object] = lambda: None,
     ) -> None:
-        self.arrays, self.attributes, self.close = arrays, attributes or {}, close
+        self.arrays, self.attributes, self._close = arrays, attributes or {}, close
         self._name, self._packed, self._options = stem(path), source.size(path), options
         self._looked_at: dict[str, NDArray[Any]] = {}
+
+    def close(self) -> None:
+        """Ends reading."""
+        self._close()
 
     @property
     def names(self) -> Mapping[str, _Place]:

@@ -471,7 +471,13 @@ def _chosen(
 
 
 class OpenFile(Protocol):
-    """A file of several recordings, opened."""
+    """A file that was opened.
+
+    Attributes:
+        stays: Whether it stays open for more than the recordings of a file that holds several.
+    """
+
+    stays = False
 
     @property
     def names(self) -> Collection[str]:
@@ -488,7 +494,7 @@ class OpenFile(Protocol):
 
 
 class FileReader:
-    """Reads files of several recordings; the last one stays open for the next of them.
+    """Reads files; the last one of several recordings stays open for the next of them.
 
     Args:
         what: The format, for messages.
@@ -530,11 +536,11 @@ class FileReader:
             file = self._open(source, path, options)
             try:
                 yield file
-                several = len(file.names) > 1
+                stays = file.stays or len(file.names) > 1
             except BaseException:
                 file.close()
                 raise
-            if not several:
+            if not stays:
                 file.close()
                 return
             if self._kept is not None and self._kept[0][0] == os.getpid():

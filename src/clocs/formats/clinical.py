@@ -15,10 +15,10 @@ import re
 import struct
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime, time
 from functools import partial
 from importlib import import_module
 from operator import methodcaller
@@ -39,6 +39,9 @@ from clocs.recording import UNITS_PER_MV, UNNAMED_LEAD, Episode, Recording, chec
 _MAX_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself
 _MAGIC = b"ISHNE1.0"
 _HEADER = 522  # bytes, then a variable block, then 16-bit samples
+# Checksum, size of the variable block, patient, sex, birth, day, clock, number of leads, their
+# codes and nV per count, recorder, rate.
+_FIXED = struct.Struct("<8xHi94x20sh2x6h6x4h12h24x12h2x40sh")
 _FAULT = -32768  # a sample of a lead that is off
 _NAMES = ("X", "Y", "Z", "I", "II", "III", "aVR", "aVL", "aVF")
 _LEADS = dict(enumerate((*_NAMES, "V1", "V2", "V3", "V4", "V5", "V6", "ES", "AS", "AI"), 2))
@@ -237,95 +240,86 @@ SIERRA = _row("Philips Sierra", ".xml", "sierra_xml:SierraXMLParser", r"<(?:\w+:
 MFER = replace(_row("MFER", ".mwf", "mfer:MFERParser", _is_mfer), other_suffixes=(".mfer",))
 
 
-def _ishne_header(source: Source, path: str) -> tuple[FileMetadata, tuple[int, ...], int, int]:
-    """What a file says before its samples: nV per count, first byte and number of the samples."""
-    name = stem(path)
-    head = source.head(path, _HEADER)
-    if not head.startswith(_MAGIC):
-        raise unreadable(
-            f"{name} is no ISHNE file, the only kind of .ecg file that is recognized; convert "
-            "files of other recorders (Contec …) to EDF, and read Cardiology's as the dataset "
-            "cardiology"
+class _IshneFile(base.OpenFile):
+    """An ISHNE file, of which the header was read."""
+
+    names = ("",)
+
+    def __init__(self, source: Source, path: str, options: ReadOptions) -> None:
+        self._source, self._path, self._name = source, path, stem(path)
+        head, size = source.head(path, _HEADER), source.size(path)
+        if not head.startswith(_MAGIC):
+            raise unreadable(
+                f"{self._name} is no ISHNE file, the only kind of .ecg file that is recognized; "
+                "convert files of other recorders (Contec …) to EDF, and read Cardiology's as the "
+                "dataset cardiology"
+            )
+        if len(head) < _HEADER:
+            raise truncated(f"{self._name} has no whole header of an ISHNE file")
+        checksum, variable, patient, sex, *numbers, recorder, rate = _FIXED.unpack_from(head)
+        born, day, (*clock, count) = _date(*numbers[:3]), _date(*numbers[3:6]), numbers[6:10]
+        self._start = _HEADER + variable
+        if not 1 <= count <= 12 or not 0 <= variable <= _MAX_VARIABLE or self._start > size:
+            raise unreadable(f"{self._name} claims {count} leads behind {variable:,} bytes")
+        codes, self._nanovolts = numbers[10 : 10 + count], numbers[22 : 22 + count]
+        self._samples = (size - self._start) // (2 * count)
+        try:
+            moment = day and datetime.combine(day, time(*clock)).isoformat()
+        except ValueError:
+            moment = day and day.isoformat()
+        crc = binascii.crc_hqx(source.piece(path, 10, self._start - 10), 0xFFFF) if checksum else 0
+        intact = checksum in (crc, crc >> 8 | (crc & 255) << 8)  # either order of bytes
+        patient, recorder = (
+            text.partition(b"\0")[0].decode("latin-1").strip() for text in (patient, recorder)
         )
-    if len(head) < _HEADER:
-        raise truncated(f"{name} has no whole header of an ISHNE file")
-    checksum, variable = struct.unpack_from("<Hi", head, 8)
-    (count,) = struct.unpack_from("<h", head, 156)
-    size = source.size(path)
-    first = _HEADER + variable
-    if not 1 <= count <= 12 or not 0 <= variable <= _MAX_VARIABLE or first > size:
-        raise unreadable(f"{name} claims {count} leads behind {variable:,} bytes")
-    born, day = _date(head, 132), _date(head, 138)
-    hour, minute, second = struct.unpack_from("<3h", head, 150)
-    try:
-        moment = day and day.replace(hour=hour, minute=minute, second=second).isoformat()
-    except ValueError:
-        moment = day and day.date().isoformat()
-    codes = struct.unpack_from(f"<{count}h", head, 158)
-    crc = binascii.crc_hqx(source.piece(path, 10, first - 10), 0xFFFF) if checksum else 0
-    intact = checksum in (crc, crc >> 8 | (crc & 255) << 8)  # either order of bytes
-    patient, recorder = (
-        head[start:stop].partition(b"\0")[0].decode("latin-1").strip()
-        for start, stop in ((108, 128), (232, 272))
-    )
-    meta = FileMetadata(
-        leads=[_LEADS.get(code, f"channel {i}") for i, code in enumerate(codes, 1)],
-        rate=float(struct.unpack_from("<h", head, 272)[0]),
-        patient=patient or None,
-        sex={1: "male", 2: "female"}.get(struct.unpack_from("<h", head, 128)[0]),
-        age=base.age_on(day, born),
-        recorded_at=moment or None,
-        extra={"recorder": recorder} if recorder else {},
-        notices=[] if intact else ["the checksum of the header does not fit"],
-    )
-    nanovolts = struct.unpack_from(f"<{count}h", head, 206)
-    return meta, nanovolts, first, (size - first) // (2 * count)
+        self._meta = FileMetadata(
+            leads=[_LEADS.get(code, f"channel {i}") for i, code in enumerate(codes, 1)],
+            rate=float(rate),
+            patient=patient or None,
+            sex={1: "male", 2: "female"}.get(sex),
+            age=base.age_on(day, born),
+            recorded_at=moment or None,
+            extra={"recorder": recorder} if recorder else {},
+            notices=[] if intact else ["the checksum of the header does not fit"],
+        )
+
+    def parts(self, options: ReadOptions) -> list[Part]:
+        """The recording, with its duration."""
+        rate = self._meta.rate or 0.0
+        return [Part("", self._samples / rate if rate > 0 else None, self._meta.patient)]
+
+    def read(self, options: ReadOptions) -> Recording:
+        """The recording; `lead_names`, `start` and `stop` of the options count."""
+        name, meta, rate = self._name, self._meta, self._meta.rate or 0.0
+        check_rate(rate, name=name)
+        kept = base.stretch(options, rate=rate, samples=self._samples, name=name)
+        width, count = 2 * len(self._nanovolts), kept.stop - kept.start
+        check_size(count * width, packed=count * width, name=name)
+        if min(self._nanovolts) <= 0:
+            least = min(self._nanovolts)
+            raise UnusableError("implausible", f"{name} has a resolution of {least} nV")
+        data = self._source.piece(self._path, self._start + kept.start * width, count * width)
+        if len(data) < count * width:
+            raise truncated(f"{name} ends before sample {kept.stop:,}")
+        counts = np.frombuffer(data, "<i2").astype(np.int16, copy=False).reshape(count, -1).T
+        meta.leads = base.standard_names(meta.leads or (), options, name=name)
+        per_mv = 1e6 / np.array(self._nanovolts, np.float64)
+        missing = counts == _FAULT
+        return base.make_recording(counts, meta, per_mv=per_mv, missing=missing, name=name)
 
 
-def _date(head: bytes, at: int) -> datetime | None:
-    day, month, year = struct.unpack_from("<3h", head, at)
+def _date(day: int, month: int, year: int) -> date | None:
     try:
-        return datetime(year, month, day)
+        return date(year, month, day)
     except ValueError:
         return None
 
 
-def _read_ishne(source: Source, path: str, options: ReadOptions) -> Recording:
-    name = stem(path)
-    meta, nanovolts, start, held = _ishne_header(source, path)
-    rate = meta.rate or 0.0
-    check_rate(rate, name=name)
-    kept = base.stretch(options, rate=rate, samples=held, name=name)
-    width = 2 * len(nanovolts)
-    count = kept.stop - kept.start
-    check_size(count * width, packed=count * width, name=name)
-    if min(nanovolts) <= 0:
-        raise UnusableError("implausible", f"{name} has a resolution of {min(nanovolts)} nV")
-    data = source.piece(path, start + kept.start * width, count * width)
-    if len(data) < count * width:
-        raise truncated(f"{name} ends before sample {kept.stop:,}")
-    counts = np.frombuffer(data, "<i2").astype(np.int16, copy=False).reshape(count, -1).T
-    leads = base.standard_names(meta.leads or (), options, name=name)
-    return base.make_recording(
-        counts,
-        replace(meta, leads=leads),
-        per_mv=1e6 / np.array(nanovolts, np.float64),
-        missing=counts == _FAULT,
-        name=name,
-    )
-
-
-def _ishne_parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
-    meta, _, _, held = _ishne_header(source, path)
-    return (Part("", held / meta.rate if meta.rate and meta.rate > 0 else None, meta.patient),)
-
-
-ISHNE = FileFormat(
+ISHNE = base.format_of_several(
     "ISHNE",
-    ".ecg",
-    _read_ishne,
+    (".ecg",),
+    _IshneFile,
     recognize=methodcaller("startswith", _MAGIC),
-    parts=_ishne_parts,
     single=True,
     reads_stretches=True,
 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time
-from functools import lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
 from clocs.formats import base
-from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, truncated, unreadable
+from clocs.formats.base import FileMetadata, Part, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_signals import Integers, decode
 from clocs.limits import MAX_HEADER_BYTES, check_size
@@ -65,34 +65,6 @@ class _Signal(NamedTuple):
     start: int  # sample of a data record
 
 
-class _Header(NamedTuple):
-    """A whole header.
-
-    Attributes:
-        bytes_per_sample: 2, or 3 in BDF.
-        size: Bytes of the header.
-        records: Data records that lie in the file.
-        seconds: Of a data record.
-        record_samples: Of all signals in a data record.
-        record_bytes: Of a data record.
-        signals: Without those of annotations.
-        annotations: (first byte, last byte) of each signal of annotations in a data record.
-        continuous: Whether no time passes between data records.
-        meta: On the patient, the time and the equipment.
-    """
-
-    bytes_per_sample: int
-    size: int
-    records: int
-    seconds: float
-    record_samples: int
-    record_bytes: int
-    signals: tuple[_Signal, ...]
-    annotations: tuple[tuple[int, int], ...]
-    continuous: bool
-    meta: FileMetadata
-
-
 def is_edf(head: bytes) -> bool:
     """Whether these bytes begin an EDF or BDF file."""
     if head[:8] != b"0       " and head[:8] != b"\xffBIOSEMI":
@@ -103,66 +75,190 @@ def is_edf(head: bytes) -> bool:
     return int(size) == _FIXED * (int(signals) + 1)
 
 
-def _read_header(source: Source, path: str) -> _Header:
-    """The header of a file, compared with what lies on disk.
+class _EdfFile(base.OpenFile):
+    """A file whose header was compared with what lies on disk.
 
     Raises:
         UnusableError: unreadable, truncated or beyond the limits.
     """
-    head = source.head(path, _FIXED)
-    if not is_edf(head):
-        raise unreadable(f"{path} has no header of EDF")
-    size = int(head[184:192])
-    check_size(size, packed=size, name=path, most=MAX_HEADER_BYTES)
-    text = source.head(path, size).decode("latin-1")
-    if len(text) < size:
-        raise truncated(f"{path} breaks off in its header")
-    width, kind = 3 if head[:1] == b"\xff" else 2, text[192:197]
-    try:
-        promised, seconds = int(text[236:244]), float(text[244:252])
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"a data record lasts {seconds} s")
-        signals, annotations, samples = _signals(text, int(text[252:256]), width)
-    except (ValueError, OverflowError, ZeroDivisionError) as error:
-        raise unreadable(f"the header of {path} is damaged: {error}") from None
-    record = samples * width
-    held = (source.size(path) - size) // record if record else 0
-    if promised > held:
-        raise truncated(f"{path} has {held:,} of {promised:,} data records")
-    continuous = kind not in ("EDF+D", "BDF+D")
-    meta = _metadata(text, plus=kind[:4] in ("EDF+", "BDF+"))
-    records = held if promised < 0 else promised
-    sizes = width, size, records, seconds, samples, record
-    return _Header(*sizes, signals, annotations, continuous, meta)
 
+    names = ("",)
+    stays = True  # stretches of one recording follow each other
 
-def _signals(
-    text: str, count: int, width: int
-) -> tuple[tuple[_Signal, ...], tuple[tuple[int, int], ...], int]:
-    fields: list[list[str]] = []
-    at = _FIXED
-    for size in _WIDTHS:
-        stop = at + size * count
-        fields.append([text[i : i + size].strip() for i in range(at, stop, size)])
-        at = stop
-    signals: list[_Signal] = []
-    annotations: list[tuple[int, int]] = []
-    start = 0
-    for name, transducer, unit, *numbers, filters, samples_text in zip(*fields, strict=True):
-        samples = int(samples_text)
-        if samples < 0:
-            raise ValueError(f"a data record has {samples} samples of {name!r}")
-        if name in ("EDF Annotations", "BDF Annotations"):
-            annotations.append((start * width, (start + samples) * width))
-        elif samples:
-            low, high, first, last = map(float, numbers)  # physical, then digital
-            gain = (last - first) / (high - low)
-            if not (math.isfinite(gain) and gain):
-                raise ValueError(f"{name!r} goes from {low} to {high} in {last - first} steps")
-            zero = first - low * gain
-            signals.append(_Signal(name, transducer, unit, gain, zero, filters, samples, start))
-        start += samples
-    return tuple(signals), tuple(annotations), start
+    def __init__(self, source: Source, path: str, options: ReadOptions) -> None:
+        head = source.head(path, _FIXED)
+        if not is_edf(head):
+            raise unreadable(f"{path} has no header of EDF")
+        size = int(head[184:192])
+        check_size(size, packed=size, name=path, most=MAX_HEADER_BYTES)
+        text = source.head(path, size).decode("latin-1")
+        if len(text) < size:
+            raise truncated(f"{path} breaks off in its header")
+        self._source, self._path, self._start = source, path, size
+        self._width = 3 if head[:1] == b"\xff" else 2  # bytes of a sample
+        self._signals: list[_Signal] = []  # without those of annotations
+        self._spans: list[tuple[int, int]] = []  # bytes of a data record that hold annotations
+        try:
+            promised, self._seconds = int(text[236:244]), float(text[244:252])
+            if not 0 <= self._seconds < math.inf:
+                raise ValueError(f"a data record lasts {self._seconds} s")
+            self._samples = self._describe(text, int(text[252:256]))  # of a data record
+        except (ValueError, OverflowError, ZeroDivisionError) as error:
+            raise unreadable(f"the header of {path} is damaged: {error}") from None
+        self._record = self._samples * self._width  # bytes
+        held = (source.size(path) - size) // self._record if self._record else 0
+        if promised > held:
+            raise truncated(f"{path} has {held:,} of {promised:,} data records")
+        self._records = held if promised < 0 else promised
+        self._continuous = text[192:197] not in ("EDF+D", "BDF+D")
+        self._meta = _metadata(text, plus=text[192:196] in ("EDF+", "BDF+"))
+
+    def _describe(self, text: str, count: int) -> int:
+        """Add the signals and annotations of a header; returns the samples of a data record."""
+        fields: list[list[str]] = []
+        at = _FIXED
+        for size in _WIDTHS:
+            stop = at + size * count
+            fields.append([text[i : i + size].strip() for i in range(at, stop, size)])
+            at = stop
+        start = 0
+        for name, transducer, unit, *numbers, filters, samples_text in zip(*fields, strict=True):
+            samples = int(samples_text)
+            if samples < 0:
+                raise ValueError(f"a data record has {samples} samples of {name!r}")
+            if name in ("EDF Annotations", "BDF Annotations"):
+                self._spans.append((start * self._width, (start + samples) * self._width))
+            elif samples:
+                low, high, first, last = map(float, numbers)  # physical, then digital
+                gain = (last - first) / (high - low)
+                if not (math.isfinite(gain) and gain):
+                    raise ValueError(f"{name!r} goes from {low} to {high} in {last - first} steps")
+                zero = first - low * gain
+                signal = _Signal(name, transducer, unit, gain, zero, filters, samples, start)
+                self._signals.append(signal)
+            start += samples
+        return start
+
+    def parts(self, options: ReadOptions) -> list[Part]:
+        """The recording, with its duration."""
+        seconds = self._records * self._seconds
+        if not self._continuous:
+            starts = [start for start in self._annotations[0] if math.isfinite(start)]
+            seconds = max(starts) - starts[0] + self._seconds if starts else seconds
+        return [Part(seconds=seconds, patient=self._meta.patient)]
+
+    def read(self, options: ReadOptions) -> Recording:
+        """The recording; `leads`, `lead_names`, `start` and `stop` of the options count."""
+        path = self._path
+        if not self._signals or not self._seconds:
+            raise unreadable(f"{path} has no signal over time")
+        kinds = tuple((one.samples, one.unit, one.name) for one in self._signals)
+        kept, leads, unit, notes = base.choose_signals(kinds, options, name=path)
+        signals = [self._signals[i] for i in kept]
+        per_record = signals[0].samples
+        rate = per_record / self._seconds
+        check_rate(rate, name=path)
+        samples, onsets = self._records * per_record, None
+        if not self._continuous and self._spans:
+            onsets = self._onsets(rate)
+            samples = int(onsets.max(initial=0)) + per_record
+        wanted = base.stretch(options, rate=rate, samples=samples, name=path)
+        counts, missing = self._counts(signals, wanted, onsets)
+        per_mv = np.array([s.gain * UNITS_PER_MV.get(s.unit.lower(), 1.0) for s in signals])
+        zero = np.rint([s.zero for s in signals])
+        if (per_mv < 0).any():  # upside down in the file
+            turn = np.where(per_mv < 0, -1, 1)
+            counts, per_mv, zero = (
+                counts.astype(np.int32) * turn[:, None],
+                per_mv * turn,
+                zero * turn,
+            )
+        episodes, others = _within(self._annotations[1], rate, wanted, samples)
+        extra = {**notes, "filters": signals[0].filters, "transducer": signals[0].transducer}
+        extra |= {**self._meta.extra, "annotations": others}
+        meta = replace(
+            self._meta,
+            leads=leads,
+            rate=rate,
+            unit=unit,
+            episodes=episodes,
+            extra={key: value for key, value in extra.items() if value},
+        )
+        return base.make_recording(
+            counts,
+            meta,
+            per_mv=per_mv,
+            zero=zero,
+            missing=missing,
+            name=path,
+            recording_id=stem(path),
+            select=options.leads,
+        )
+
+    def _counts(
+        self, signals: Sequence[_Signal], wanted: slice, onsets: NDArray[np.int64] | None
+    ) -> tuple[Integers, NDArray[np.bool_] | None]:
+        """(signals, samples), and where no data record has any."""
+        source, path, per_record = self._source, self._path, signals[0].samples
+        first, last = wanted.start // per_record, -(-wanted.stop // per_record)
+        if onsets is not None:
+            touched = np.flatnonzero((onsets < wanted.stop) & (onsets + per_record > wanted.start))
+            first, last = int(touched.min(initial=self._records)), int(touched.max(initial=-1)) + 1
+        count = max(last - first, 0)
+        start, size = self._start + first * self._record, count * self._record
+        check_size(size, packed=size, name=path)
+        whole = not first and count == self._records
+        data = source.read(path)[start : start + size] if whole else source.piece(path, start, size)
+        if len(data) < size:
+            raise truncated(f"{path} breaks off in data record {first + count}")
+        flat: Integers = (
+            np.frombuffer(data, "<i2")
+            if self._width == 2
+            else decode("24", lambda at, held: data[at : at + held], 0, size // 3)
+        )
+        records = flat.reshape(count, self._samples)
+        shape = (len(signals), wanted.stop - wanted.start)
+        rows = [records[:, one.start : one.start + per_record].reshape(-1) for one in signals]
+        if onsets is None:
+            skipped = wanted.start - first * per_record
+            return np.stack([row[skipped : skipped + shape[1]] for row in rows]), None
+        check_size(2 * shape[0] * shape[1], packed=source.size(path), name=path)
+        places = (onsets[first:last, None] - wanted.start + np.arange(per_record)).reshape(-1)
+        inside = (places >= 0) & (places < shape[1])
+        counts, missing = np.zeros(shape, records.dtype), np.ones(shape, np.bool_)
+        missing[:, places[inside]] = False
+        for i, row in enumerate(rows):
+            counts[i, places[inside]] = row[inside]
+        return counts, missing
+
+    def _onsets(self, rate: float) -> NDArray[np.int64]:
+        """The first sample of each data record, on the clock of the first."""
+        seconds = np.array(self._annotations[0])
+        if len(seconds) != self._records or not self._records or not np.isfinite(seconds).all():
+            raise unreadable(f"{self._path} does not say when each of its data records starts")
+        places = np.rint((seconds - seconds[0]) * rate)
+        if places.min() < 0 or places.max() > 2**40:
+            raise unreadable(f"the data records of {self._path} are not in order")
+        return np.asarray(places, np.int64)
+
+    @cached_property
+    def _annotations(self) -> tuple[list[float], list[_Note]]:
+        """The start of each data record, and all annotations, relative to the first one's start."""
+        starts: list[float] = []
+        notes: list[_Note] = []
+        step = max(_AT_ONCE // max(self._record, 1), 1)
+        for first in range(0, self._records if self._spans else 0, step):
+            size = min(step, self._records - first) * self._record
+            data = self._source.piece(self._path, self._start + first * self._record, size)
+            for at in range(0, len(data), self._record):
+                own = [one for a, b in self._spans for one in _parsed(data[at + a : at + b])]
+                starts.append(next((note.onset for note in own if not note.text), math.nan))
+                notes += [note for note in own if note.text]
+                if len(notes) > _MAX_ANNOTATIONS:
+                    text = f"{self._path} has more than a million annotations"
+                    raise UnusableError("exceeds limits", text)
+        zero = starts[0] if starts and math.isfinite(starts[0]) else 0.0
+        return starts, [note._replace(onset=note.onset - zero) for note in notes]
 
 
 def _metadata(text: str, *, plus: bool) -> FileMetadata:
@@ -208,141 +304,6 @@ def _short_date(text: str) -> date | None:
     return None if found == _UNKNOWN_DATE else found
 
 
-def read_edf(source: Source, path: str, options: ReadOptions | None = None) -> Recording:
-    """Read one file.
-
-    Args:
-        source: Holds the file.
-        path: Its name in the source.
-        options: `leads`, `lead_names`, `start` and `stop` count.
-
-    Raises:
-        UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
-    """
-    options = options or ReadOptions()
-    header = _read_header(source, path)
-    if not header.signals or not header.seconds:
-        raise unreadable(f"{path} has no signal over time")
-    kinds = tuple((one.samples, one.unit, one.name) for one in header.signals)
-    kept, leads, unit, extra = base.choose_signals(kinds, options, name=path)
-    signals = [header.signals[i] for i in kept]
-    per_record = signals[0].samples
-    rate = per_record / header.seconds
-    check_rate(rate, name=path)
-    notes: list[_Note] = []
-    onsets: NDArray[np.int64] | None = None
-    if header.annotations:
-        starts, notes = _annotations(source, path)
-        onsets = None if header.continuous else _onsets(starts, header, rate, path)
-    samples = header.records * per_record
-    if onsets is not None:
-        samples = int(onsets.max(initial=0)) + per_record
-    wanted = base.stretch(options, rate=rate, samples=samples, name=path)
-    counts, missing = _counts(source, path, header, signals, wanted, onsets)
-    per_mv = np.array([s.gain * UNITS_PER_MV.get(s.unit.lower(), 1.0) for s in signals])
-    zero = np.rint([s.zero for s in signals])
-    if (per_mv < 0).any():  # upside down in the file
-        turn = np.where(per_mv < 0, -1, 1)
-        counts, per_mv, zero = counts.astype(np.int32) * turn[:, None], per_mv * turn, zero * turn
-    episodes, others = _within(notes, rate, wanted, samples)
-    extra = {**extra, "filters": signals[0].filters, "transducer": signals[0].transducer}
-    extra |= {**header.meta.extra, "annotations": others}
-    meta = replace(
-        header.meta,
-        leads=leads,
-        rate=rate,
-        unit=unit,
-        episodes=episodes,
-        extra={key: value for key, value in extra.items() if value},
-    )
-    return base.make_recording(
-        counts,
-        meta,
-        per_mv=per_mv,
-        zero=zero,
-        missing=missing,
-        name=path,
-        recording_id=stem(path),
-        select=options.leads,
-    )
-
-
-def _counts(
-    source: Source,
-    path: str,
-    header: _Header,
-    signals: Sequence[_Signal],
-    wanted: slice,
-    onsets: NDArray[np.int64] | None,
-) -> tuple[Integers, NDArray[np.bool_] | None]:
-    """(signals, samples), and where no data record has any."""
-    per_record = signals[0].samples
-    first, last = wanted.start // per_record, -(-wanted.stop // per_record)
-    if onsets is not None:
-        touched = np.flatnonzero((onsets < wanted.stop) & (onsets + per_record > wanted.start))
-        first, last = int(touched.min(initial=header.records)), int(touched.max(initial=-1)) + 1
-    count = max(last - first, 0)
-    start, size = header.size + first * header.record_bytes, count * header.record_bytes
-    check_size(size, packed=size, name=path)
-    whole = not first and count == header.records
-    data = source.read(path)[start : start + size] if whole else source.piece(path, start, size)
-    if len(data) < size:
-        raise truncated(f"{path} breaks off in data record {first + count}")
-    flat: Integers = (
-        np.frombuffer(data, "<i2")
-        if header.bytes_per_sample == 2
-        else decode("24", lambda at, held: data[at : at + held], 0, size // 3)
-    )
-    records = flat.reshape(count, header.record_samples)
-    shape = (len(signals), wanted.stop - wanted.start)
-    rows = [records[:, one.start : one.start + per_record].reshape(-1) for one in signals]
-    if onsets is None:
-        skipped = wanted.start - first * per_record
-        return np.stack([row[skipped : skipped + shape[1]] for row in rows]), None
-    check_size(2 * shape[0] * shape[1], packed=source.size(path), name=path)
-    places = (onsets[first:last, None] - wanted.start + np.arange(per_record)).reshape(-1)
-    inside = (places >= 0) & (places < shape[1])
-    counts, missing = np.zeros(shape, records.dtype), np.ones(shape, np.bool_)
-    missing[:, places[inside]] = False
-    for i, row in enumerate(rows):
-        counts[i, places[inside]] = row[inside]
-    return counts, missing
-
-
-def _onsets(starts: Sequence[float], header: _Header, rate: float, path: str) -> NDArray[np.int64]:
-    """The first sample of each data record, on the clock of the first."""
-    seconds = np.array(starts)
-    if len(seconds) != header.records or not np.isfinite(seconds).all() or not header.records:
-        raise unreadable(f"{path} does not say when each of its data records starts")
-    places = np.rint((seconds - seconds[0]) * rate)
-    if places.min() < 0 or places.max() > 2**40:
-        raise unreadable(f"the data records of {path} are not in order")
-    return np.asarray(places, np.int64)
-
-
-@lru_cache(maxsize=2)  # stretches of one recording follow each other
-def _annotations(source: Source, path: str) -> tuple[list[float], list[_Note]]:
-    """The start of each data record, and all annotations, relative to the first record's start."""
-    header = _read_header(source, path)
-    starts: list[float] = []
-    notes: list[_Note] = []
-    step = max(_AT_ONCE // header.record_bytes, 1)
-    for first in range(0, header.records, step):
-        count = min(step, header.records - first)
-        start = header.size + first * header.record_bytes
-        data = source.piece(path, start, count * header.record_bytes)
-        for at in range(0, len(data), header.record_bytes):
-            own: list[_Note] = []
-            for low, high in header.annotations:
-                own += _parsed(data[at + low : at + high])
-            starts.append(next((n.onset for n in own if not n.text), float("nan")))
-            notes += [note for note in own if note.text]
-            if len(notes) > _MAX_ANNOTATIONS:
-                raise UnusableError("exceeds limits", f"{path} has more than a million annotations")
-    zero = starts[0] if starts and math.isfinite(starts[0]) else 0.0
-    return starts, [note._replace(onset=note.onset - zero) for note in notes]
-
-
 def _parsed(data: bytes) -> Iterator[_Note]:
     """The annotations in one data record: onset, 21, duration, 20, text, 20, text, 20, 0."""
     for one in data.split(b"\0"):
@@ -383,22 +344,6 @@ def is_rhythm(text: str) -> bool:
     return text.upper() in RHYTHMS or bool(re.fullmatch(r"\([A-Z]+", text))
 
 
-def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
-    header = _read_header(source, path)
-    seconds = header.records * header.seconds
-    if not header.continuous:
-        starts = [start for start in _annotations(source, path)[0] if math.isfinite(start)]
-        seconds = max(starts) - starts[0] + header.seconds if starts else seconds
-    return (Part(seconds=seconds, patient=header.meta.patient),)
-
-
-EDF = FileFormat(
-    "EDF",
-    ".edf",
-    read_edf,
-    other_suffixes=(".bdf",),
-    recognize=is_edf,
-    parts=_parts,
-    single=True,
-    reads_stretches=True,
+EDF = base.format_of_several(
+    "EDF", (".edf", ".bdf"), _EdfFile, recognize=is_edf, single=True, reads_stretches=True
 )

@@ -13,7 +13,7 @@ from clocs.formats import base
 from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, is_header, parse_header
-from clocs.formats.wfdb_signals import described, frames_of_record, record_rows
+from clocs.formats.wfdb_signals import Record
 from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import Episode, Recording, check_rate
 
@@ -47,17 +47,16 @@ def read_wfdb(source: Source, path: str, options: ReadOptions | None = None) -> 
         UnusableError: truncated, unreadable, nan, implausible or beyond the limits.
     """
     options = options or _NO_OPTIONS
-    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
-    kinds = described(source, path, header).kinds
+    record = Record(source, path)
+    header, kinds = record.header, record.described().kinds
     kept, leads, unit, notes = base.choose_signals(kinds, options, name=path)
     rate = header.rate * kinds[kept[0]][0]
     check_rate(rate, name=path)
-    frames = frames_of_record(source, path, header)
+    frames = record.frames()
     if not frames:
         raise base.truncated(f"{path} has 0 of {header.samples or 'any'} samples")
     wanted = base.stretch(options, rate=header.rate, samples=frames, name=path)
-    count = wanted.stop - wanted.start
-    rows = record_rows(source, path, header, kept, first=wanted.start, count=count)
+    rows = record.rows(kept, wanted.start, wanted.stop - wanted.start)
     age, sex = _person(header)
     meta = FileMetadata(
         leads=leads,
@@ -105,8 +104,8 @@ def _person(header: Header) -> tuple[float | None, str | None]:
 
 
 def _parts(source: Source, path: str, options: ReadOptions) -> Sequence[Part]:
-    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
-    return (Part(seconds=frames_of_record(source, path, header) / header.rate),)
+    record = Record(source, path)
+    return (Part(seconds=record.frames() / record.header.rate),)
 
 
 def _files_beside(data: bytes, name: str) -> set[str] | None:
@@ -204,12 +203,13 @@ def read_annotations(source: Source, path: str, extension: str = "atr") -> Annot
     name = f"{path[: path.rfind('.')]}.{extension}"
     if name not in source:
         raise UnusableError("no label", f"{path} has no annotations {name} beside it")
-    header = parse_header(source.read(path, MAX_HEADER_BYTES), name=path)
+    record = Record(source, path)
+    header = record.header
     rate, notes = _decode(source.read(name, _MAX_ANNOTATION_BYTES), name=name)
     if rate and rate != header.rate:  # a clock of its own
         notes = [note._replace(sample=round(note.sample * header.rate / rate)) for note in notes]
     notes = sorted((note for note in notes if note.sample >= 0), key=lambda note: note.sample)
-    return Annotations(tuple(notes), frames_of_record(source, path, header))
+    return Annotations(tuple(notes), record.frames())
 
 
 def _decode(data: bytes, *, name: str) -> tuple[float | None, list[Annotation]]:
