@@ -19,8 +19,9 @@ CALLED = {
 }
 COMES_WITH = {"triton": "torch", "starlette": "fastapi", "pydantic": "fastapi"}
 FOR_TESTS = ("dev", "docs", "kernels-test")
-# imported by FastAPI to read uploads, by polars to read Excel, and by fsspec to reach s3://
-UNIMPORTED = {"fastexcel", "python-multipart", "s3fs"}
+# imported by FastAPI to read uploads, by polars to read Excel, by fsspec to reach s3://, and by a
+# recipe of docs/python.md
+UNIMPORTED = {"datasets", "fastexcel", "python-multipart", "s3fs"}
 
 
 def imported() -> set[str]:
