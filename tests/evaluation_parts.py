@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from clocs.evaluation.bootstrap import Comparison, compare_all
+from clocs.evaluation.classifier_loss import head_logits
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledEmbeddings
 from clocs.evaluation.result import Evaluation, Predictions
@@ -29,6 +30,12 @@ def evaluate_frames(
 ) -> Evaluation:
     """The scores of one method alone."""
     return evaluate_groups([checkpoints], frames, **options)[0]
+
+
+def classifier_logits(classifier: Checkpoint, x: torch.Tensor) -> torch.Tensor:
+    """x: (1, n, …) before the offset of the input -> (1, n, classes)."""
+    x = x + classifier.card.input_offset
+    return head_logits(classifier.encoder, classifier.weights, classifier.buffers, x)
 
 
 def compare(a: Predictions, b: Predictions, **options: Any) -> Comparison:

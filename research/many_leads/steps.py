@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -186,7 +186,7 @@ class Bench:
         draws = self.recipe.linear_draws if linear else self.recipe.finetune_draws
         return [replace(own[0], card=replace(own[0].card, seed=seed)) for seed in range(draws)]
 
-    def _conditions(self, frames: Frames) -> dict[str, Callable[[LabeledPart], LabeledPart]]:
+    def _conditions(self, frames: Frames) -> Mapping[str, Callable[[LabeledPart], LabeledPart]]:
         fewer = {
             f"leads {name}": partial(fewer_leads, leads=own)
             for name, own in LEADS.items()

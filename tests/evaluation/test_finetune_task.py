@@ -20,7 +20,7 @@ from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import Epoch, fit
 from clocs.training.signals import Signals
-from evaluation_parts import evaluate_frames, fingerprint
+from evaluation_parts import classifier_logits, evaluate_frames, fingerprint
 
 CPU = torch.device("cpu")
 
@@ -92,7 +92,7 @@ def test_the_returned_classifier_gives_the_scored_predictions(
     )
     rows = rows_with_label(small_frames, 2)
     x = Signals.of(small_frames, CPU).normalized(torch.from_numpy(rows.windows[:, 0].copy()))
-    found = one.classifiers[0].logits(x[None])[0].double().softmax(dim=1).numpy()
+    found = classifier_logits(one.classifiers[0], x[None])[0].double().softmax(dim=1).numpy()
     assert np.allclose(found, one.predictions.probabilities[0], atol=1e-6)
 
 

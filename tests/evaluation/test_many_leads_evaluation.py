@@ -24,7 +24,7 @@ from clocs.store.store import Store
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
-from evaluation_parts import compare
+from evaluation_parts import classifier_logits, compare
 from research.noise import fewer_leads, noisy_test
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
@@ -172,9 +172,9 @@ def test_longer_frames_than_those_of_training_are_seen_by_the_same_weights(
 ) -> None:
     longer = make_frames(small_store, spec=FrameSpec(5, 1000), leads=("I", "II", "V2"))
     (one,) = scored([group], longer, protocol="finetune")
-    assert one.classifiers[0].encoder["samples"] == 1000
+    assert one.classifiers[0].encoder.samples == 1000
     x = torch.zeros(1, 2, 4, 1000)
-    assert one.classifiers[0].logits(x).shape[:2] == (1, 2)
+    assert classifier_logits(one.classifiers[0], x).shape[:2] == (1, 2)
     with pytest.raises(CheckpointError, match="sees 200 samples per second, not 400"):
         group[0].for_frame(FrameSpec(2.5, 1000))
     with pytest.raises(CheckpointError, match="leave out `seconds`"):
@@ -187,7 +187,7 @@ def test_seconds_make_longer_frames_of_those_there_are(
     how = {"protocol": "finetune", "crops": True, "lead_subsets": 0.5, "gaussian": 0.1}
     how |= {"head_dropout": 0.3, "stop_by": "auc", "precision": "bfloat16"}
     (one,) = scored([group], frames, seconds=4, further=[one_lead_alone], **how)
-    assert one.classifiers[0].encoder["samples"] == 800
+    assert one.classifiers[0].encoder.samples == 800
     assert one.evaluation.settings["head_dropout"] == 0.3
     best = one.evaluation.settings["best_epoch"]
     (kept,) = scored([group], frames, seconds=4, curve=True, **how)

@@ -12,6 +12,7 @@ import torch
 
 from clocs.errors import SettingError
 from clocs.evaluation.groups import GroupResult, score_groups
+from clocs.evaluation.labeled import LabeledPart
 from clocs.experiments.data import simulated_frames
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
@@ -19,6 +20,7 @@ from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
+from research.noise import noisy_test
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 QUICK = Settings(epochs=2, batch_size=32, lr=1e-3)
@@ -54,8 +56,15 @@ def trained(group: list[Checkpoint], frames: Frames, **how: Any) -> GroupResult:
     return score_groups([group], frames, protocol="finetune", resamples=0, **how)[0]
 
 
+def noisy(part: LabeledPart) -> LabeledPart:
+    return noisy_test(part, "muscle", 6.0)
+
+
 def assert_same(one: GroupResult, other: GroupResult) -> None:
-    assert np.array_equal(one.predictions.probabilities, other.predictions.probabilities)
+    for a, b in zip(
+        (one.predictions, *one.further), (other.predictions, *other.further), strict=True
+    ):
+        assert np.array_equal(a.probabilities, b.probabilities)
     for a, b in zip(one.classifiers, other.classifiers, strict=True):
         for name, tensor in (a.weights | a.buffers).items():
             assert torch.equal(tensor, (b.weights | b.buffers)[name]), name
@@ -67,7 +76,7 @@ def assert_same(one: GroupResult, other: GroupResult) -> None:
     [
         {},
         {"per": "recording", "crops": True, "curve": True, "stop_by": "auc"},
-        {"labels": 7, "noise": "muscle:6"},  # members of different numbers of rows
+        {"labels": 7, "further": [noisy]},  # members of different numbers of rows
     ],
     ids=["rows", "crops", "few"],
 )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import ClocsWarning
+from clocs.evaluation.labeled import LabeledPart
 from clocs.files import folder_sizes
 from clocs.frames.make import make_frames
 from clocs.patients import embed as of_stores
@@ -26,6 +27,7 @@ from clocs.training import embed as of_frames
 from clocs.training import embed as vector_cache
 from clocs.training.embed import EncoderVectors, filled
 from damage import flipped
+from research.noise import noisy_test
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 READOUT: dict[str, Any] = {"protocol": "linear-converged", "resamples": 0, "device": "cpu"}
@@ -89,17 +91,24 @@ def test_every_command_reads_what_the_first_has_encoded_bit_for_bit(
     assert results(encoder, store, tmp_path / "with") == expected
 
 
-def test_fewer_leads_and_another_encoder_are_encoded_anew(
+def noisy(part: LabeledPart) -> LabeledPart:
+    return noisy_test(part, "muscle", 6.0)
+
+
+def test_noise_fewer_leads_and_another_encoder_are_encoded_anew(
     checkpoint: Checkpoint, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocs.evaluate(checkpoint, store, **READOUT, baselines=False)
     known = set((store.path / VECTORS).iterdir())
+    clocs.evaluate(checkpoint, store, **READOUT, baselines=False, further=[noisy])
+    assert set((store.path / VECTORS).iterdir()) == known
     clocs.evaluate(checkpoint, store, **READOUT)  # the untrained encoder is kept, too
     assert len(list((store.path / VECTORS).iterdir())) == len(known) + 1
     nothing_is_encoded(monkeypatch)
     clocs.evaluate(checkpoint, store, **READOUT)
-    with pytest.raises(AssertionError, match="encoded again"):
-        clocs.evaluate(checkpoint, store, **READOUT, leads=["II"], baselines=False)
+    for options in ({"further": [noisy]}, {"leads": ["II"]}):
+        with pytest.raises(AssertionError, match="encoded again"):
+            clocs.evaluate(checkpoint, store, **READOUT, **options, baselines=False)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")

@@ -1,18 +1,12 @@
-"""Classifiers on encoders, their loss with or without class weights, and their AUC in training."""
+"""The loss of classifiers with or without class weights, their logits, their AUC in training."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import make_encoder
-from clocs.frames.frames import Frames
 from clocs.pretraining.losses import classification
-from clocs.training.checkpoint import Checkpoint
 
 
 def class_weights(targets: Tensor, multilabel: bool) -> Tensor:
@@ -69,45 +63,8 @@ def summed_loss(
     return (losses * share).sum(dim=1), share.sum(dim=1)
 
 
-@dataclass(frozen=True)
-class FinetunedClassifier:
-    """An encoder, fine-tuned or frozen, with its linear layer."""
-
-    encoder: dict[str, Any]  # arguments of `make_encoder`
-    weights: Weights  # (1, …) of the encoder, and `head.weight` and `head.bias`
-    buffers: Weights  # (1, …) batch-norm statistics
-    seed: int  # of the checkpoint it started from
-    labels: tuple[str, ...]
-    multilabel: bool
-    input_offset: float  # added to frames scaled to 0 … 1
-
-    @classmethod
-    def from_weights(
-        cls, checkpoint: Checkpoint, frames: Frames, weights: Weights, buffers: Weights
-    ) -> FinetunedClassifier:
-        """These weights on the encoder of a checkpoint, for the labels of these frames."""
-        card = checkpoint.card
-        return cls(
-            encoder=dict(card.encoder),
-            weights=weights,
-            buffers=buffers,
-            seed=card.seed,
-            labels=tuple(frames.labels),
-            multilabel=frames.multilabel,
-            input_offset=card.input_offset,
-        )
-
-    def logits(self, x: Tensor) -> Tensor:
-        """x: (1, n, samples) scaled to 0 … 1 -> (1, n, classes), in evaluation mode.
-
-        Where the card of the encoder says that it takes mV, x is in mV; of many leads at once it is
-        (1, n, leads, samples), standardized, and nan where a lead is missing.
-        """
-        encoder = make_encoder(**self.encoder)
-        return head_logits(encoder, self.weights, self.buffers, x + self.input_offset)
-
-
 def head_logits(encoder: Encoder, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
+    """x: (members, n, …) as the encoder sees it -> (members, n, classes), in evaluation mode."""
     z = encoder.encode(weights, buffers, x)
     return torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
 

@@ -24,7 +24,6 @@ from clocs.evaluation.bootstrap import (
     macro_auc_draws,
     plan_of,
 )
-from clocs.evaluation.classifier_loss import FinetunedClassifier
 from clocs.evaluation.labeled import (
     By,
     LabeledPart,
@@ -56,8 +55,9 @@ class GroupResult:
 
     evaluation: Evaluation
     predictions: Predictions  # for the test part
-    # one per seed, where the protocol has a linear layer on embeddings
-    classifiers: list[FinetunedClassifier]
+    # one per seed, where the protocol has a linear layer on embeddings: encoders as they are after
+    # training, with the layer's `head.weight` and `head.bias` among their weights
+    classifiers: list[Checkpoint]
     draws: NDArray[np.float64] | None = None  # (resamples,) the bootstrap's, of the AUC
     # (members, rows, classes) of the test part, before they became probabilities
     logits: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0, 0)))
@@ -163,14 +163,13 @@ def score_groups(
             cache=cache,
         )
         output = row.predict(given, **options)
-        facts = {
-            "protocol": protocol,
-            "settings": (settings.to_dict() if row.trains else {}) | options,
-        }
+        used_settings = (settings.to_dict() if row.trains else {}) | options
         first = 0
         for number in together:
             members = slice(first, first + len(groups[number]))
-            found[number] = _result(given, output, members, share, resamples, facts)
+            found[number] = _result(
+                given, output, members, share, resamples, protocol, used_settings
+            )
             first = members.stop
     return [found[number] for number in range(len(groups))]
 
@@ -209,7 +208,8 @@ def _result(
     members: slice,
     share: LabeledShare,
     resamples: int,
-    facts: dict[str, Any],
+    protocol: str,
+    settings: dict[str, Any],
 ) -> GroupResult:
     frames, checkpoints, device = given.frames, given.checkpoints[members], given.device
     copies = copies_of_seen(checkpoints, frames)
@@ -225,7 +225,7 @@ def _result(
         "method": card.method,
         "pretrain": card.dataset,
         "downstream": frames.dataset,
-        "protocol": facts["protocol"],
+        "protocol": protocol,
         "fraction": share.fraction,
         "by": share.by,
         "split_seed": frames.split_seed,
@@ -262,7 +262,7 @@ def _result(
         split="; ".join(map(str, frames.folds.values())) or "hash",
         unlabeled_recordings=len(np.unique(frames.recording))
         - len(np.unique(frames.recording[frames.has_label])),
-        settings=facts["settings"] | {k: v[members] for k, v in output.per_member.items()},
+        settings=settings | {k: v[members] for k, v in output.per_member.items()},
         curve=output.curves[members] or None,
         auc_validation=aucs,
         auc_validation_mean=float(np.mean(aucs)),

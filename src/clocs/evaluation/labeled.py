@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from clocs.encoders.base import Weights
 from clocs.errors import SettingError, TrainingError
-from clocs.evaluation.classifier_loss import FinetunedClassifier, class_weights
+from clocs.evaluation.classifier_loss import class_weights
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, keys_of, labeled_subset, row_keys
 from clocs.frames.views import Instances, Views, instances
@@ -168,6 +169,12 @@ def choose_rows(
     )
 
 
+def _distinct(checkpoints: Sequence[Checkpoint]) -> tuple[list[Checkpoint], list[int]]:
+    """The encoders, each once, and which is each member's: some differ in labeled rows alone."""
+    found = {id(one.weights): one for one in checkpoints}
+    return list(found.values()), [list(found).index(id(one.weights)) for one in checkpoints]
+
+
 class RecordingVectors:
     """Vectors of the recordings of one set of frames, embedded when they are first asked for."""
 
@@ -178,13 +185,10 @@ class RecordingVectors:
         cache: StoreVectors | None = None,
     ) -> None:
         """checkpoints: The members, with the weights that they keep; cache: Of their frames."""
-        # members that differ in their labeled rows alone share an encoder, which encodes once
-        distinct = {id(one.weights): one for one in checkpoints}
         self._checkpoints, self._device, self._cache = list(checkpoints), device, cache
-        self._distinct = list(distinct.values())
-        self._members = [list(distinct).index(id(one.weights)) for one in checkpoints]
+        self._distinct, self._members = _distinct(checkpoints)
         self._row: dict[int, int] = {}  # of each recording that is known
-        self._vectors = torch.zeros((len(distinct), 0, 0), dtype=torch.float64)
+        self._vectors = torch.zeros((len(self._distinct), 0, 0), dtype=torch.float64)
 
     def of(self, part: LabeledPart) -> Tensor:
         """(members, recordings, dim) the mean over the rows of each, in float64 on the CPU."""
@@ -281,13 +285,9 @@ class ProtocolInput:
         return LabeledEmbeddings(features, self.targets(part), self.frames.multilabel)
 
     def encoded(self, part: LabeledPart, how: Callable[..., Tensor]) -> Tensor:
-        """(members, rows, …) what `embed_instances` or `feature_maps` makes of a part's rows.
-
-        Members that share an encoder, and differ in their labeled rows alone, encode once.
-        """
-        distinct = {id(one.weights): one for one in self.checkpoints}
-        place = [list(distinct).index(id(one.weights)) for one in self.checkpoints]
-        made = how(list(distinct.values()), part.frames, part.rows, self.device)
+        """(members, rows, …) what `embed_instances` or `feature_maps` makes of a part's rows."""
+        distinct, place = _distinct(self.checkpoints)
+        made = how(distinct, part.frames, part.rows, self.device)
         return made if len(distinct) == len(place) else made[place]
 
     def class_weights(self) -> Tensor | None:
@@ -328,18 +328,24 @@ class ProtocolInput:
         )
         return ProtocolOutput(validation, test, np.asarray(logits[1].numpy()), further, **more)
 
-    def on_frozen(self, weight: Tensor, bias: Tensor) -> list[FinetunedClassifier]:
-        """Linear layers as classifiers; (members, dim, classes) and (members, classes)."""
+    def on_frozen(self, weight: Tensor, bias: Tensor) -> list[Checkpoint]:
+        """The encoders with linear layers, (members, dim, classes) and (members, classes)."""
         weight, bias = (tensor.detach()[:, None].float().cpu() for tensor in (weight, bias))
         made = []
         for one, w, b in zip(self.checkpoints, weight, bias, strict=True):
             weights = one.weights | {"head.weight": w, "head.bias": b}
-            made.append(FinetunedClassifier.from_weights(one, self.frames, weights, one.buffers))
+            made.append(with_weights(one, weights, one.buffers))
         return made
 
     def targets(self, part: LabeledPart) -> Tensor:
         """(scored, classes) on the device."""
         return torch.from_numpy(part.targets).to(self.device)
+
+
+def with_weights(checkpoint: Checkpoint, weights: Weights, buffers: Weights) -> Checkpoint:
+    """The encoder with other weights, among them `head.weight` and `head.bias` of its layer."""
+    card = replace(checkpoint.card, weights_sha256="")
+    return replace(checkpoint, card=card, weights=weights, buffers=buffers)
 
 
 @dataclass(frozen=True)
@@ -353,7 +359,7 @@ class ProtocolOutput:
     per_member: dict[str, list[Any]] = field(default_factory=dict)  # facts about the fit
     curves: list[list[float]] = field(default_factory=list)  # one per member, where recorded
     # one per member, where there is a linear layer on its embeddings
-    classifiers: list[FinetunedClassifier] = field(default_factory=list)
+    classifiers: list[Checkpoint] = field(default_factory=list)
 
 
 class CurveRecorder:

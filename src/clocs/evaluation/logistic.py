@@ -149,12 +149,9 @@ def fit_members(
                 l2_strengths=(*stronger, *L2_STRENGTHS),
             )
         )
-    return LogisticRegression(
-        mean=torch.cat([one.mean for one in made]),
-        spread=torch.cat([one.spread for one in made]),
-        weights=torch.cat([one.weights for one in made]),
-        l2=tuple(strength for one in made for strength in one.l2),
-    )
+    parts = zip(*((one.mean, one.spread, one.weights) for one in made), strict=True)
+    l2 = tuple(strength for one in made for strength in one.l2)
+    return LogisticRegression(*(torch.cat(part) for part in parts), l2=l2)
 
 
 class _Problem:

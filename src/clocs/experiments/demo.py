@@ -106,10 +106,9 @@ def run_demo(
     evaluations = []
     for method, checkpoints in learned.items():
         with stage(f"Evaluating {method} on test patients"):
-            how = {"settings": Settings(**EVALUATION), "by": "patient", "resamples": 500}
-            for fraction in FRACTIONS:
-                (one,) = score_groups([checkpoints], frames, fraction=fraction, **how)
-                evaluations.append(one.evaluation)
+            score = partial(score_groups, [checkpoints], frames, by="patient", resamples=500)
+            scored = [score(fraction=f, settings=Settings(**EVALUATION)) for f in FRACTIONS]
+            evaluations += [one.evaluation for (one,) in scored]
     with stage("Measuring distances between patients"):
         distances = {m: frame_distances(learned[m][0], frames) for m in METHODS[1:]}
     demo = Demo(folder, patients, evaluations, distances, time.perf_counter() - began)

@@ -17,7 +17,6 @@ from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import check_resamples
-from clocs.evaluation.classifier_loss import FinetunedClassifier
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.labeled import RecordingVectors
@@ -278,7 +277,7 @@ def assembled(
 
 
 def _member(
-    checkpoint: Checkpoint, made: FinetunedClassifier, frames: Frames, *, whole: bool
+    checkpoint: Checkpoint, made: Checkpoint, frames: Frames, *, whole: bool
 ) -> Checkpoint:
     """The encoder of a member; who was trained on counts as seen, also by a frozen encoder."""
     card, hashed = checkpoint.card, checkpoint.card.recording_hashes
@@ -290,7 +289,7 @@ def _member(
         trained_on=trained_on(frames, checkpoint),
         leads=card.leads if checkpoint.encoder.leads else frames.leads,
         frame=frames.spec,
-        encoder=made.encoder,
+        encoder=dict(made.card.encoder),
         salt=salt,
         weights_sha256="" if whole else card.weights_sha256,
     )

@@ -12,9 +12,8 @@ from clocs.registry import Option
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from clocs.encoders.base import Weights
     from clocs.evaluation.labeled import ProtocolInput, ProtocolOutput
-    from clocs.training.loop import Trained
+    from clocs.training.checkpoint import Checkpoint
 
 
 def predict(
@@ -31,8 +30,7 @@ def predict(
     import torch
 
     from clocs.evaluation import finetune_task
-    from clocs.evaluation.classifier_loss import FinetunedClassifier
-    from clocs.evaluation.labeled import CurveRecorder
+    from clocs.evaluation.labeled import CurveRecorder, with_weights
     from clocs.training.loop import fit
 
     frames, device = given.frames, given.device
@@ -53,7 +51,8 @@ def predict(
     )
     weights, recorder = given.class_weights(), CurveRecorder(given)
     logits: dict[int, list[Tensor]] = {}
-    trained: dict[int, tuple[Trained, int]] = {}
+    facts: dict[int, tuple[int, str]] = {}
+    classifiers: dict[int, Checkpoint] = {}
     counts = [len(rows) for rows in labeled]
     together = finetune_task.members_together(counts, given.settings.batch_size)
     for number, members in enumerate(together):
@@ -83,36 +82,30 @@ def predict(
             on_epoch=recorder,
         )
         given.check_converged(best, members)
-        for place, member in enumerate(members):
-            trained[member] = best, place
-            logits[member] = []
+        found = []
         for part in given.parts[1:]:
             own = signals
             if part.frames is not frames:
                 own = signals_of(part.frames, members=len(members), batch_size=0)
             windows = finetune_task.LabeledWindows.of(part, device)
-            found = task.logits(best.weights, best.buffers, windows, own)
-            for place, member in enumerate(members):
-                logits[member].append(found[place])
-
-    def kept(best: Trained, place: int) -> list[Weights]:
-        return [
-            {name: tensor[place : place + 1].cpu().clone() for name, tensor in tensors.items()}
-            for tensors in (best.weights, best.buffers)
-        ]
-
+            found.append(task.logits(best.weights, best.buffers, windows, own))
+        for place, member in enumerate(members):
+            logits[member] = [part[place] for part in found]
+            facts[member] = best.best_epoch[place], best.status[place]
+            kept = (
+                {name: tensor[place : place + 1].cpu().clone() for name, tensor in tensors.items()}
+                for tensors in (best.weights, best.buffers)
+            )
+            classifiers[member] = with_weights(given.checkpoints[member], *kept)
     order = range(len(given.seeds))
     return given.output(
         *(torch.stack(part) for part in zip(*(logits[m] for m in order), strict=True)),
         per_member={
-            name: [getattr(trained[m][0], name)[trained[m][1]] for m in order]
-            for name in ("best_epoch", "status")
+            "best_epoch": [facts[m][0] for m in order],
+            "status": [facts[m][1] for m in order],
         },
         curves=recorder.curves,
-        classifiers=[
-            FinetunedClassifier.from_weights(given.checkpoints[m], frames, *kept(*trained[m]))
-            for m in order
-        ],
+        classifiers=[classifiers[m] for m in order],
     )
 
 
