@@ -54,7 +54,7 @@ def serve(folder: Path, *, delayed: bool) -> None:
         stores=[folder / "store"], checkpoint=folder / "encoder", cache=folder / "cache"
     )
     session.index  # noqa: B018 (made before the first request)
-    listening = listen("127.0.0.1", 0)
+    listening = listen().socket
     if delayed:  # asyncio sets TCP_NODELAY only if the socket knows its protocol
         listening = socket.socket(listening.family, listening.type, 0, listening.detach())
     listening.listen(128)

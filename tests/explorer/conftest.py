@@ -55,13 +55,13 @@ def session(small_store: Store, encoder: Path, tmp_path_factory: pytest.TempPath
         )
 
     first = opened()
-    assert first.projection.state.state == "working"
+    assert first.projection.now[1].state == "working"
     measure_rates(small_store, rates_folder(small_store, cache))
     generator = np.random.default_rng(1)
     places = generator.normal(size=(len(first.embeddings), 2)).astype(np.float32)
     MAP.write(first.projection.file, {}, {"positions": places})
     second = opened()
-    assert second.projection.state.kind == "umap"
+    assert second.projection.now[1].kind == "umap"
     return second
 
 
@@ -84,7 +84,7 @@ def serving(
     session: Session, token: str | None = None, limits: ConnectionLimits | None = None
 ) -> Iterator[Served]:
     """The explorer on a free port of this machine, in a thread."""
-    with listen("127.0.0.1", 0) as listening:
+    with listen().socket as listening:
         port = listening.getsockname()[1]
         server = GracefulServer(Shield(make_api(session), token=token), limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

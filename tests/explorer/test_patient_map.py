@@ -24,16 +24,16 @@ def test_pca_finds_the_two_principal_components() -> None:
 def test_a_map_is_cached_and_a_damaged_one_is_recomputed(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
     first = patient_map.Projection(vectors, tmp_path)
-    assert first.now()[1].kind == "pca"
+    assert first.now[1].kind == "pca"
     places = np.ones((30, 2), np.float32)
     patient_map.MAP.write(first.file, {}, {"positions": places})
-    assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "umap"
+    assert patient_map.Projection(vectors, tmp_path).now[1].kind == "umap"
     for damaged in flipped(first.file.read_bytes(), most=200):
         first.file.write_bytes(damaged)
-        found, state = patient_map.Projection(vectors, tmp_path).now()
+        found, state = patient_map.Projection(vectors, tmp_path).now
         assert state.kind == "pca" or np.array_equal(found, places)
     first.file.write_bytes(first.file.read_bytes()[:-9])
-    assert patient_map.Projection(vectors, tmp_path).now()[1].kind == "pca"
+    assert patient_map.Projection(vectors, tmp_path).now[1].kind == "pca"
 
 
 def test_a_failed_map_is_reported_and_pca_remains(
@@ -43,8 +43,8 @@ def test_a_failed_map_is_reported_and_pca_remains(
     monkeypatch.setattr("sys.executable", "/bin/false")
     made = patient_map.Projection(vectors, tmp_path)
     made._compute()
-    assert made.now()[1].state == "failed"
-    assert "PCA" in made.now()[1].description
+    assert made.now[1].state == "failed"
+    assert "PCA" in made.now[1].description
 
 
 def test_of_many_patients_a_sample_is_laid_out_and_the_others_are_placed_among_them(
@@ -101,11 +101,11 @@ def test_other_output_of_the_worker_is_ignored_and_an_unwritable_cache_loses_no_
     monkeypatch.setattr("sys.executable", worker(tmp_path, *lines))
     made = patient_map.Projection(vectors, tmp_path / "cache")
     made._compute()
-    assert made.now()[1].kind == "umap" and made.file.is_file()
+    assert made.now[1].kind == "umap" and made.file.is_file()
     (tmp_path / "file").write_text("no folder")
     other = patient_map.Projection(vectors, tmp_path / "file" / "cache")
     other._compute()
-    assert other.now()[1].kind == "umap"
+    assert other.now[1].kind == "umap"
 
 
 def test_a_worker_whose_server_has_ended_ends_silently(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_worker_that_cannot_start_is_reported(
     monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
     made = patient_map.Projection(np.eye(8, dtype=np.float32), tmp_path)
     made._compute()
-    assert made.now()[1].state == "failed" and "No such file" in made.now()[1].description
+    assert made.now[1].state == "failed" and "No such file" in made.now[1].description
 
 
 def test_an_upload_is_placed_between_its_neighbors_closer_to_the_nearest() -> None:

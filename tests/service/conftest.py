@@ -59,7 +59,7 @@ def serving(
 ) -> Iterator[Served]:
     """A service on a free port of this machine, in a thread; loaded when it is yielded."""
     service = kind(limits, show_ids=show_ids)
-    with listen("127.0.0.1", 0) as listening:
+    with listen().socket as listening:
         server = Server(make_app(service, token=token), service, lambda: None)
         load(service)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -12,7 +12,6 @@ import json
 import math
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -73,32 +72,28 @@ def position_among(
 
 
 class Projection(BackgroundWork):
-    """Patients' positions: PCA at once, UMAP when it has finished."""
+    """Patients' positions: PCA at once, UMAP when it has finished.
+
+    Attributes:
+        now: The positions and the state that belongs to them.
+    """
 
     def __init__(self, vectors: NDArray[np.float32], cache: Path) -> None:
         self.vectors = vectors
         self.file = cache / f"map-{_key(vectors)}.safetensors"
-        self._lock = threading.Lock()
         cached = _load(self.file, len(vectors))
         if cached is not None:
-            self._set(cached, ProjectionState("umap", "ready", 1.0, "UMAP"))
+            self._set(cached, "umap", "ready", 1.0, "UMAP")
         elif len(vectors) < 5:
-            words = "PCA (too few patients for UMAP)"
-            self._set(pca(vectors), ProjectionState("pca", "ready", 1.0, words))
+            self._set(pca(vectors), "pca", "ready", 1.0, "PCA (too few patients for UMAP)")
         else:
-            self._set(pca(vectors), ProjectionState("pca", "working", 0.0, "waiting to start"))
+            self._set(pca(vectors), "pca", "working", 0.0, "waiting to start")
 
-    def _set(self, positions: Positions, state: ProjectionState) -> None:
-        with self._lock:
-            self.positions, self.state = positions, state
-
-    def now(self) -> tuple[Positions, ProjectionState]:
-        """The positions and the state that belongs to them."""
-        with self._lock:
-            return self.positions, self.state
+    def _set(self, positions: Positions, *state: Any) -> None:
+        self.now = positions, ProjectionState(*state)  # at once, for other threads
 
     def _is_left(self) -> bool:
-        return self.state.state == "working"
+        return self.now[1].state == "working"
 
     def _compute(self) -> None:
         made, problem = None, "UMAP failed; the map shows PCA"
@@ -110,14 +105,14 @@ class Projection(BackgroundWork):
                     if "error" in message:
                         problem = f"UMAP failed ({message['error']}); the map shows PCA"
                     else:
-                        self._set(self.positions, ProjectionState("pca", "working", **message))
+                        self._set(self.now[0], "pca", "working", *message.values())
                 made = _load(source.with_name("positions.safetensors"), len(self.vectors))
         except OSError as error:
             problem = f"UMAP failed ({error.strerror}); the map shows PCA"
         if made is None:
-            self._set(self.positions, ProjectionState("pca", "failed", 0.0, problem))
+            self._set(self.now[0], "pca", "failed", 0.0, problem)
             return
-        self._set(made, ProjectionState("umap", "ready", 1.0, "UMAP"))
+        self._set(made, "umap", "ready", 1.0, "UMAP")
         with suppress(OSError, FileError):  # it will be computed again next time
             private_cache(self.file.parent)
             MAP.write(self.file, {}, {"positions": made})

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import html
 import signal
-import socket
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError, with_extra
+from clocs.web import expect_installed
 
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
     from clocs.models.classifier import Classifier
     from clocs.store.store import Store
+    from clocs.web.server import Listening
 
 
 def explore(
@@ -58,16 +57,10 @@ def explore(
         on_open: Called with the page's address once it accepts connections; by default the
             address is printed to standard error.
     """
-    missing = [name for name in ("fastapi", "uvicorn", "multipart") if find_spec(name) is None]
-    if missing:
-        raise SettingError(
-            f"`clocs explore` needs {', '.join(missing)}, which is not installed; "
-            + with_extra("web")
-        )
-    from clocs.web.server import address_of, checked_token, listen
+    expect_installed("explore", "web", ("fastapi", "uvicorn", "multipart"))
+    from clocs.web.server import listen
 
-    token = checked_token(host, token)
-    listening = listen(host, port)
+    opened = listen(host, port, token)
     from clocs.explorer.open import open_session
 
     # Importing the server's libraries takes as long as reading a hundred thousand patients.
@@ -81,8 +74,8 @@ def explore(
         show_ids=show_ids,
         progress=progress,
     )
-    listening.listen(128)  # from here on the browser may connect; `_serve` answers
-    url = address_of(listening, host) + (f"/?token={token}" if token else "/")
+    opened.socket.listen(128)  # from here on the browser may connect; `_serve` answers
+    url = opened.url + (f"/?token={opened.token}" if opened.token else "/")
     if on_open is None:
         sys.stderr.write(f"The explorer is running at {url}\n")
     else:
@@ -91,10 +84,10 @@ def explore(
         if browse:
             import webbrowser
 
-            shown = files.enter_context(opening_file(url)).as_uri() if token else url
+            shown = files.enter_context(opening_file(url)).as_uri() if opened.token else url
             threading.Timer(0.5, webbrowser.open, [shown]).start()
         files.enter_context(_exit_when_terminated())
-        _serve(session, listening, host, token)
+        _serve(session, opened)
 
 
 @contextmanager
@@ -127,20 +120,20 @@ def _exit_when_terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
+def _serve(session: Session, port: Listening) -> None:
     """Answer until interrupted; the map and the index are computed meanwhile."""
     from clocs.explorer.server import make_api
-    from clocs.web.server import GracefulServer, names_of
+    from clocs.web.server import GracefulServer
     from clocs.web.shield import Shield
 
-    app = Shield(make_api(session), hosts=names_of(host), token=token)
+    app = Shield(make_api(session), hosts=port.hosts, token=port.token)
     session.projection.start()
     session.heart_rates.start()
     warming = threading.Timer(2.0, lambda: session.index)  # the map comes first
     warming.daemon = True
     warming.start()
     try:
-        GracefulServer(app).run(sockets=[listening])
+        GracefulServer(app).run(sockets=[port.socket])
     except KeyboardInterrupt:
         pass
     finally:

@@ -134,7 +134,7 @@ def _add_session(app: FastAPI, session: Session) -> None:
     @app.get("/api/projection")
     def projection() -> ProjectionState:
         """Which projection the map shows, and the progress of UMAP."""
-        return session.projection.now()[1]
+        return session.projection.now[1]
 
     @app.get("/api/heart-rates")
     def heart_rates() -> RatesState:

@@ -129,7 +129,7 @@ class Session:
 
     def to_dict(self) -> dict[str, Any]:
         """About the whole session."""
-        _, state = self.projection.now()
+        _, state = self.projection.now
         tabs = {"quality": self.stores, "training": self.runs, "results": self.report}
         return {
             "title": self.title,
@@ -161,7 +161,7 @@ class Session:
 
     def map(self) -> bytes:
         """Positions, pseudonyms and columns of all patients, packed."""
-        positions, state = self.projection.now()
+        positions, state = self.projection.now
         codes = np.frombuffer(bytes.fromhex("".join(self.codes)), np.uint8)
         arrays: dict[str, NDArray[Any]] = {"positions": positions}
         arrays["codes"] = codes.reshape(len(self.codes), -1)
@@ -180,7 +180,7 @@ class Session:
 
     def positions(self, kind: str | None = None) -> bytes:
         """Positions only, packed: of this projection, or of the map's, once UMAP has finished."""
-        positions, state = self.projection.now()
+        positions, state = self.projection.now
         if kind == "pca" and state.kind != "pca":
             positions = pca(self.embeddings.vectors)
         elif kind is not None and kind != state.kind:

@@ -103,7 +103,7 @@ class Uploads:
         if near:
             rows = np.array([patient["row"] for patient in near], np.int64)
             cosine = np.array([patient["cosine"] for patient in near], np.float32)
-            position = position_among(self._session.projection.now()[0], rows, cosine).tolist()
+            position = position_among(self._session.projection.now[0], rows, cosine).tolist()
         return {
             "code": code,
             "name": one.id,

@@ -36,26 +36,12 @@ _Signal = list[list[float | None]]
 
 
 class SentRecording(msgspec.Struct, forbid_unknown_fields=True):
-    """A recording as JSON."""
+    """A recording: a list of samples per lead, null where there is none; rate in Hz; unit or mV."""
 
-    signal: Annotated[
-        _Signal,
-        msgspec.Meta(
-            description="One list of samples per lead; null where there is no value.",
-            extra_json_schema={"minItems": 1, "maxItems": 64},
-        ),
-    ]
-    # a rate that no ECG has is refused for its recording alone, not for the whole batch
-    rate: Annotated[
-        float,
-        msgspec.Meta(description="In Hz.", extra_json_schema={"minimum": 50, "maximum": 10_000}),
-    ]
-    leads: Annotated[
-        _Leads | None, msgspec.Meta(description="The names of the leads, in order.")
-    ] = None
-    unit: Annotated[
-        str | None, msgspec.Meta(extra_json_schema={"enum": ["mV", "µV", "uV", "nV", "V", None]})
-    ] = None
+    signal: _Signal
+    rate: float  # one that no ECG has is refused for its recording alone, not for the whole batch
+    leads: _Leads | None = None
+    unit: str | None = None
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError, with_extra
+from clocs.errors import SettingError
+from clocs.web import expect_installed
 
 if TYPE_CHECKING:
     from clocs.models.classifier import Classifier
     from clocs.training.checkpoint import Checkpoint
 
-_NEEDED = {
-    "fastapi": "fastapi",
-    "uvicorn": "uvicorn",
-    "multipart": "python-multipart",
-    "msgspec": "msgspec",
-    "prometheus_client": "prometheus-client",
-}
+_NEEDED = ("fastapi", "uvicorn", "multipart", "msgspec", "prometheus_client")
 
 
 def serve(
@@ -49,30 +43,23 @@ def serve(
         on_ready: Called with the address and the token once requests are answered; by default both
             are printed to standard error.
     """
-    missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
-    if missing:
-        raise SettingError(
-            f"`clocs serve` needs {', '.join(missing)}, which is not installed; "
-            + with_extra("serve")
-        )
+    expect_installed("serve", "serve", _NEEDED)
     if not models and index is None:
         raise SettingError("there is nothing to serve; give `models`, an `index` or both")
-    from clocs.web.server import address_of, checked_token, listen, names_of
+    from clocs.web.server import listen
 
-    token = checked_token(host, token)
-    listening = listen(host, port)
+    opened = listen(host, port, token)
     from clocs.service.server import Server, make_app
     from clocs.service.service import Service
 
     service = Service(show_ids=show_ids)
-    url = address_of(listening, host)
 
     def ready() -> None:
         if on_ready is not None:
-            on_ready(url, token)
+            on_ready(opened.url, opened.token)
         else:
-            shown = f"; the token is {token}" if token else ""
-            sys.stderr.write(f"The service is ready at {url}{shown}\n")
+            shown = f"; the token is {opened.token}" if opened.token else ""
+            sys.stderr.write(f"The service is ready at {opened.url}{shown}\n")
 
-    app = make_app(service, hosts=names_of(host), token=token)
-    Server(app, service, ready).answer(listening, lambda: service.load(models, index))
+    app = make_app(service, hosts=opened.hosts, token=opened.token)
+    Server(app, service, ready).answer(opened.socket, lambda: service.load(models, index))

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -85,7 +85,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.opened = self.loop.time()
-        others = sorted(cast("set[Connection]", self.connections - {self}), key=_age)
+        others = cast("list[Connection]", [*(self.connections - {self})])
+        others.sort(key=lambda one: one.opened)
         mine = [one for one in others if one.address == self.address]
         limits = self.limits
         if _make_room(mine, limits.per_address) and _make_room(others, limits.connections):
@@ -128,10 +129,6 @@ class Connection(H11Protocol):
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
-
-
-def _age(one: Connection) -> float:
-    return one.opened
 
 
 def _make_room(others: list[Connection], most: int) -> bool:
@@ -248,8 +245,27 @@ def _open_files() -> int:
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
-def checked_token(host: str, token: str | None) -> str | None:
-    """The token to use, generated for 'new'; required unless the host is this machine alone."""
+class Listening(NamedTuple):
+    """A port that is open, and how to reach it.
+
+    Attributes:
+        socket: Bound, but not listening yet.
+        url: Of the server for programs on this machine, without a slash at its end.
+        hosts: Names under which it may be asked; None for any.
+        token: That visitors must present, if any.
+    """
+
+    socket: socket.socket
+    url: str
+    hosts: frozenset[str] | None
+    token: str | None
+
+
+def listen(host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> Listening:
+    """Open a port, a free one if it is 0.
+
+    The token is generated for 'new'; it is required unless the host is this machine alone.
+    """
     token = secrets.token_urlsafe(24) if token == "new" else token
     if host not in _LOOPBACK and token is None:
         raise SettingError(
@@ -258,11 +274,6 @@ def checked_token(host: str, token: str | None) -> str | None:
         )
     if token is not None and _TOKEN.fullmatch(token) is None:
         raise SettingError("`token` must be 16 to 128 letters, digits, '-' or '_', or 'new'")
-    return token
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to this address; to a free port if `port` is 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol's number, for which alone asyncio sets TCP_NODELAY: without that, a response
     # on an open connection waits for the browser's delayed acknowledgement, 40 ms.
@@ -270,22 +281,13 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-    except (OSError, UnicodeError) as error:
+    except (OSError, UnicodeError, OverflowError) as error:
         listening.close()
         why = getattr(error, "strerror", None) or error
         raise SettingError(
             f"cannot listen on {host} port {port} ({why}); choose another `host` or `port`"
         ) from None
-    return listening
-
-
-def address_of(listening: socket.socket, host: str) -> str:
-    """The URL of a server for programs on this machine, without a slash at its end."""
-    name = "127.0.0.1" if host in _ANY_ADDRESS else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listening.getsockname()[1]}"
-
-
-def names_of(host: str) -> frozenset[str] | None:
-    """The names under which a server on `host` may be asked; None for any."""
-    bracketed = f"[{host}]" if ":" in host else host
-    return None if host in _ANY_ADDRESS else LOOPBACK | {bracketed.lower()}
+    name = f"[{host}]" if ":" in host else host
+    url = f"http://{'127.0.0.1' if host in _ANY_ADDRESS else name}:{listening.getsockname()[1]}"
+    hosts = None if host in _ANY_ADDRESS else LOOPBACK | {name.lower()}
+    return Listening(listening, url, hosts, token)
