@@ -20,7 +20,9 @@ from unittest.mock import patch
 import sklearn
 
 from clocs.cli import console
+from clocs.explorer.session import Session
 from clocs.service.server import Server
+from clocs.web.server import Listening
 from clocs.workers import UnsendableError
 from command_line import Done, clocs
 
@@ -121,11 +123,9 @@ def one_process() -> Iterator[None]:
     def unsendable(*given: Any, **options: Any) -> None:
         raise UnsendableError("read here")
 
-    def stopped(*given: Any, **options: Any) -> None:
+    def stopped(session: Session, port: Listening) -> None:
         """A server that is stopped before anybody has asked."""
-        for one in given:
-            if isinstance(one, socket.socket):
-                one.close()
+        port.socket.close()
 
     def loaded(server: Server, listening: socket.socket, load: Callable[[], None]) -> None:
         """A service that is stopped when its models are loaded."""

@@ -106,16 +106,16 @@ def take(page: Page, name: str) -> None:
 
 
 def take_patient(page: Page, url: str) -> str:
-    """A patient, the neighbours, and a comparison with the nearest; returns the address."""
-    thumbnails = "#neighbours li:last-child canvas[data-drawn=yes]"
+    """A patient, the neighbors, and a comparison with the nearest; returns the address."""
+    thumbnails = "#neighbors li:last-child canvas[data-drawn=yes]"
     look(page, url)
     code = page.evaluate(FIRST, SHOWN)
     address = f"{url}?patient={code}"
     look(page, address, drawn=thumbnails)
     take(page, "patient")
-    page.locator("#neighbours").evaluate("list => list.scrollIntoView({block: 'end'})")
+    page.locator("#neighbors").evaluate("list => list.scrollIntoView({block: 'end'})")
     take(page, "neighbours")
-    nearest = page.locator("#neighbours .open").first.get_attribute("data-code")
+    nearest = page.locator("#neighbors .open").first.get_attribute("data-code")
     look(page, f"{address}&with={nearest}", drawn="canvas.side[data-drawn=yes] >> nth=1")
     take(page, "compare")
     return address
@@ -166,7 +166,7 @@ def take_uploads(page: Page, url: str, folder: Path) -> None:
     take(page, "bad-file")
     page.set_input_files("#files", [folder / "own.hea", folder / "own.dat"])
     page.wait_for_selector("#ecg[data-drawn=yes]")
-    look(page, page.url, drawn="#neighbours li:last-child canvas[data-drawn=yes]")
+    look(page, page.url, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
     take(page, "upload")
 
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from clocs.cli.main import Root
 from clocs.errors import SettingError
 from clocs.explorer import run
 from clocs.explorer.session import Session
+from clocs.web.server import Listening
 
 
 def test_the_command_refuses_bad_arguments_with_a_sentence() -> None:
@@ -49,10 +49,10 @@ def test_a_token_is_required_by_default_and_no_program_is_started_with_it(
         started.append(address)
         opened.set()
 
-    def serve(session: Session, listening: socket.socket, host: str, token: str | None) -> None:
-        tokens.append(token)
-        listening.close()
-        assert opened.wait(600) or token is None
+    def serve(session: Session, port: Listening) -> None:
+        tokens.append(port.token)
+        port.socket.close()
+        assert opened.wait(600) or port.token is None
 
     monkeypatch.setattr(webbrowser, "open", browse)
     monkeypatch.setattr("clocs.explorer.open.open_session", lambda **given: session)

@@ -251,7 +251,7 @@ def test_neighbors_are_those_of_similar_and_nameless(
     found = served.post("/neighbors?k=5", files=listed).json()["neighbors"]
     assert [one["distance"] for one in found] == pytest.approx(expected["distance"].to_list())
     assert [one["labels"] for one in found] == expected["labels"].to_list()
-    own = served.post("/neighbours?k=5&level=recording", files=listed).json()["neighbours"]
+    own = served.post("/neighbors?k=5&level=recording", files=listed).json()["neighbors"]
     assert len(own) == 5
     for one in (*found, *own):
         assert one.keys() == {"dataset", "labels", "distance", "euclidean"}

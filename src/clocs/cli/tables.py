@@ -58,6 +58,7 @@ def said(value: Any, *, inside: bool = True) -> str:
 
 
 PARTS = ("train", "validation", "test")
+_COUNTED = ("patients", "recordings", "frames")
 _MAX_NAMED, _MAX_ROWS = 4, 20
 _NOTES = {
     "recordings_without_leads": "recordings have none of these leads and no frame",
@@ -86,23 +87,17 @@ CARD = (
 INDEX = ("patient", "recording", "frame", "leads", "dim", "encoder")
 
 
-def grid(
-    title: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
-    *,
-    left: Sequence[str] = (),
-    **style: Any,
-) -> Table:
-    """A table: numbers to the right, columns in `left` to the left and never cut."""
-    table = Table(title=title, **style)
-    for name in heads:
-        if name in left:
-            table.add_column(name, overflow="fold")
-        else:
+def grid(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **style: Any) -> Table:
+    """A table: columns of numbers to the right, others to the left and never cut."""
+    rows = list(rows)
+    table = Table(title=title, title_justify="left", **style)
+    for name, *cells in zip(heads, *rows, strict=True):
+        if all(isinstance(one, int | float | None) for one in cells):
             table.add_column(name, justify="right", no_wrap=True)
+        else:
+            table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*("–" if one is None else said(one) for one in row))
     return table
 
 
@@ -117,10 +112,6 @@ def distinct(names: list[str]) -> list[str]:
     from clocs.evaluation.result import distinct as numbered
 
     return numbered(names)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def _range(pair: Sequence[float], between: str = " … ") -> str:
@@ -142,47 +133,38 @@ def store_tables(info: Mapping[str, Any], *, verbose: bool = False) -> Renderabl
     return Group(facts, Text(), _parts(info), Text(), _labels(info), *ending)
 
 
-def _grid(title: str, heads: Sequence[str], rows: Iterable[Any], left: Sequence[str]) -> Table:
-    return grid(title, heads, rows, left=left, title_justify="left")
-
-
 def _parts(info: Mapping[str, Any]) -> Table:
     by = f"split seed {info['split_seed']}"
     if info["folds"]:
         validation = ", ".join(info["folds"]["validation"]) or "by hash"
         by = f"folds: test {', '.join(info['folds']['test'])}, validation {validation}"
-    rows = []
-    for row in ("patients", "recordings", "frames"):
-        counts = [info["splits"][name][row] for name in PARTS]
-        rows.append((row, *(f"{count:,}" for count in (*counts, sum(counts)))))
-    title = f"Parts ({by}) and instances"
-    table = _grid(title, ("", *PARTS, "total"), rows, left=("",))
-    table.add_section()
-    for method, per_part in info["instances"].items():
-        table.add_row(method, *(f"{per_part[name]:,}" for name in (*PARTS, "total")))
-    return table
+    each = {row: {name: info["splits"][name][row] for name in PARTS} for row in _COUNTED}
+    each = {row: counts | {"total": sum(counts.values())} for row, counts in each.items()}
+    heads = (*PARTS, "total")
+    rows = [
+        (name, *(counts[head] for head in heads))
+        for name, counts in (each | info["instances"]).items()
+    ]
+    return grid(f"Parts ({by}) and instances", ("", *heads), rows)
 
 
 def _labels(info: Mapping[str, Any]) -> Table:
-    rows = [
-        (name, f"{count:,}", f"{info['label_frames'][name]:,}")
-        for name, count in info["labels"].items()
-    ]
+    rows = [(name, count, info["label_frames"][name]) for name, count in info["labels"].items()]
     rows += [
-        (f"{name} (left out)", "", f"{count * len(info['leads']):,}")
+        (f"{name} (left out)", None, count * len(info["leads"]))
         for name, count in info["left_out_frames"].items()
     ]
-    return _grid("Labels", ("", "recordings", "frames × leads"), rows, left=("",))
+    return grid("Labels", ("", "recordings", "frames × leads"), rows)
 
 
 def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
     shown: list[RenderableType] = [Text(f"\n{words}") for words in _notes(info)]
     sets = info["lead_sets"]
     if len(sets) > 1:
-        rows = [(", ".join(one["leads"]), f"{one['recordings']:,}") for one in sets[:_MAX_ROWS]]
+        rows = [(one["leads"], one["recordings"]) for one in sets[:_MAX_ROWS]]
         others = sum(one["recordings"] for one in sets[_MAX_ROWS:])
-        rows += [("other sets", f"{others:,}")] if others else []
-        shown += [Text(), _grid("Leads of recordings", ("leads", "recordings"), rows, ("leads",))]
+        rows += [("other sets", others)] if others else []
+        shown += [Text(), grid("Leads of recordings", ("leads", "recordings"), rows)]
     if count := info["rows_without_recording"]:
         most = count if verbose else _MAX_NAMED
         names = ", ".join(info["rows_without_recording_list"][:most])
@@ -197,22 +179,15 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
         return []
     title = f"Quarantined: {info['quarantined']:,}"
     if verbose:
-        heads: tuple[str, ...] = ("reason", "recording", "detail")
-        rows = [
-            [Text(one[k]) for k in ("reason", "id", "detail")] for one in info["quarantine_list"]
-        ]
-        return [Text(), _grid(title, heads, rows, heads)]
+        rows = [(one["reason"], one["id"], one["detail"]) for one in info["quarantine_list"]]
+        return [Text(), grid(title, ("reason", "recording", "detail"), rows)]
     from clocs.datasets.base import Quarantined, faults_by_kind
 
     kinds = faults_by_kind(Quarantined(**one) for one in info["quarantine_list"])
-    rows = [
-        [Text(one.reason), Text(f"{count:,}"), Text(one.id), Text(one.detail)]
-        for one, count in kinds[:_MAX_ROWS]
-    ]
+    shown = [(one.reason, count, one.id, one.detail) for one, count in kinds[:_MAX_ROWS]]
     if others := sum(count for _, count in kinds[_MAX_ROWS:]):
-        rows.append([Text("others"), Text(f"{others:,}"), Text(), Text()])
-    heads = ("reason", "recordings", "such as", "detail")
-    table = _grid(title, heads, rows, left=("reason", "such as", "detail"))
+        shown.append(("others", others, "", ""))
+    table = grid(title, ("reason", "recordings", "such as", "detail"), shown)
     return [Text(), table, Text(f"Which recordings: {_ALL}.")]
 
 
@@ -228,12 +203,10 @@ def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
     """The tables of `clocs prepare --dry-run`, from what `clocs.preview` returns."""
     shown: list[RenderableType] = [words_table("", facts, _UNDERSTOOD), _examples(facts)]
     if facts["problems"]:
-        heads = ("reason", "recordings", "for example")
         rows = [
-            (one["reason"], f"{one['count']:,}", Text("\n".join(one["examples"])))
-            for one in facts["problems"]
+            (one["reason"], one["count"], "\n".join(one["examples"])) for one in facts["problems"]
         ]
-        shown += [Text(), _grid("Problems", heads, rows, heads)]
+        shown += [Text(), grid("Problems", ("reason", "recordings", "for example"), rows)]
     shown += [Text(f"Note: {notice}.") for notice in facts["notices"]]
     return Group(*shown, Text())
 
@@ -243,12 +216,9 @@ def _examples(facts: Mapping[str, Any]) -> Table:
     rows = []
     for one in facts["examples"]:
         leads = ", ".join(one["leads"][:4]) + (" …" if len(one["leads"]) > 4 else "")
-        values = (
-            *(one["id"], one["patient"], leads, f"{one['rate']:g}", f"{one['seconds']:.4g}"),
-            *(", ".join(one["labels"]), one["age"], one["sex"], one["taken"]),
-        )
-        rows.append([Text("" if value is None else str(value)) for value in values])
-    return _grid("Examples", heads, rows, heads)
+        more = (one[name] for name in ("rate", "seconds", "labels", "age", "sex", "taken"))
+        rows.append((one["id"], one["patient"], leads, *more))
+    return grid("Examples", heads, rows)
 
 
 # Models
@@ -258,21 +228,15 @@ def models_table(models: Sequence[Mapping[str, Any]]) -> Table:
     """One row per shipped model."""
     from clocs.models.model_card import HEADS, cells_of
 
-    left = [head for head in HEADS if head != "size"]
-    return grid("Shipped models", HEADS, map(cells_of, models), left=left)
+    return grid("Shipped models", HEADS, map(cells_of, models))
 
 
 def cards_summary(cards: list[dict[str, Any]]) -> Table:
     """One row per seed of a pre-training."""
-    rows = []
-    for card in cards:
-        one = card["metrics"]
-        loss = "–" if one["validation_loss"] is None else f"{one['validation_loss']:.4f}"
-        counts = (str(one["epochs"]), str(one["best_epoch"]))
-        rows.append((str(card["seed"]), one["status"], *counts, loss))
-    title = f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}"
     heads = ("seed", "status", "epochs", "best epoch", "validation loss")
-    return grid(title, heads, rows, left=("status",))
+    names = [head.replace(" ", "_") for head in heads[1:]]
+    rows = [(card["seed"], *(card["metrics"][name] for name in names)) for card in cards]
+    return grid(f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}", heads, rows)
 
 
 SCORES = (
@@ -292,14 +256,13 @@ def scores_tables(card: Mapping[str, Any], scores: dict[str, Any]) -> Renderable
 def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
     kinds = ("auc", "ap", "f1", "sensitivity", "specificity")
     rows = [
-        (label, *(_number(own[kind]) for kind in kinds), _number(limit), f"{own['recordings']:,}")
+        (label, *(own[kind] for kind in kinds), limit, own["recordings"])
         for (label, own), limit in zip(scores["per_class"].items(), card["thresholds"], strict=True)
     ]
     return grid(
         "Each class against the rest",
         ("class", "AUC", "AP", "F1", "sens.", "spec.", "from", "recordings"),
         rows,
-        left=("class",),
         caption="F1, sensitivity and specificity of predictions from that probability on",
     )
 
@@ -307,17 +270,11 @@ def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
 def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
     each = zip(card["labels"], scores["confusion"], strict=True)
     if card["multilabel"]:
-        title, first = "Recordings by what is true and what is predicted", "class"
-        heads: tuple[str, ...] = ("both", "true alone", "predicted alone", "neither")
-        counts = [
-            (label, (both, true, predicted, neither))
-            for label, ((neither, predicted), (true, both)) in each
-        ]
-    else:
-        title, first = "Recordings by true class (rows) and most probable class", ""
-        heads, counts = tuple(card["labels"]), [*each]
-    rows = [(label, *(f"{n:,}" for n in row)) for label, row in counts]
-    return grid(title, (first, *heads), rows, left=(first,))
+        heads = ("class", "both", "true alone", "predicted alone", "neither")
+        rows = [(label, a, b, c, d) for label, ((d, c), (b, a)) in each]
+        return grid("Recordings by what is true and what is predicted", heads, rows)
+    title = "Recordings by true class (rows) and most probable class"
+    return grid(title, ("", *card["labels"]), [(label, *counts) for label, counts in each])
 
 
 # Evaluations
@@ -368,10 +325,8 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
         (
             name,
             plus_minus(result.auc_mean, result.auc_std),
-            "–" if result.ci95 is None else _range(result.ci95, "…"),
-            f"{result.auc_recording_mean:.3f}",
-            f"{result.ap_mean:.3f}",
-            f"{result.f1_mean:.3f}",
+            result.ci95 and _range(result.ci95, "…"),
+            *(result.auc_recording_mean, result.ap_mean, result.f1_mean),
         )
         for name, result in zip(_names(results), results, strict=True)
     ]
@@ -381,7 +336,6 @@ def evaluations_table(results: Sequence[Evaluation]) -> Table:
         _title(results[0], "Test scores"),
         ("encoder", "AUC", "95 %", "rec.", "AP", "F1"),
         rows,
-        left=("encoder",),
         caption=f"{words}; leads {', '.join(results[0].leads)}",
     )
 
@@ -449,9 +403,9 @@ def demo_table(result: Demo) -> Table:
         found = [result.evaluation(method, fraction) for fraction in FRACTIONS]
         own = result.distances.get(method)
         scores = [plus_minus(e.auc_mean, e.auc_std) for e in found]
-        rows.append((method, *scores, f"{own.separability:.2f}" if own else ""))
+        rows.append((method, *scores, own and own.separability))
     title = f"Test AUC, linear evaluation, {SEEDS} seeds, mean ± sd"
-    return grid(title, ("encoder", *shares, "separability"), rows, left=("encoder",))
+    return grid(title, ("encoder", *shares, "separability"), rows)
 
 
 # Predictions
@@ -464,11 +418,11 @@ def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Tab
     for row in rows.iter_rows(named=True):
         times = [_clock(row["start"]), _clock(row["end"])] if over_time else []
         why = in_words(row["problem"] or row["abstained"] or "")
-        numbers = ["" if row[k] is None else f"{row[k]:.2f}" for k in ("quality", "distance")]
+        numbers = (row["quality"], row["distance"])
         shown.append((row["recording"] or row["file"], *times, _predicted(row), *numbers, why))
     heads = ("recording", *(("from", "to") if over_time else ()))
     heads += ("predicted", "quality", "distance", "why not")
-    return grid("", heads, shown, left=("recording", "predicted", "why not"))
+    return grid("", heads, shown)
 
 
 def predicted_summary(rows: pl.DataFrame) -> str:
@@ -509,14 +463,7 @@ def _clock(seconds: float) -> str:
 
 def neighbors_table(rows: pl.DataFrame, title: str) -> Table:
     """Patients or recordings with their distances; a long ID is wrapped, not cut."""
-    shown = []
-    for row in rows.iter_rows(named=True):
-        row["labels"] = ", ".join(row["labels"])
-        row["age"] = "" if row["age"] is None else f"{row['age']:g}"
-        row |= {name: f"{row[name]:.4f}" for name in ("distance", "euclidean")}
-        shown.append([value or "" for value in row.values()])
-    numbers = ("age", "distance", "euclidean")
-    return grid(title, rows.columns, shown, left=[c for c in rows.columns if c not in numbers])
+    return grid(title, rows.columns, rows.iter_rows())
 
 
 def retrieval_table(scores: Sequence[Retrieval]) -> Table:
@@ -530,11 +477,11 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     for part in ("halves", "recordings"):
         if (same := getattr(first, part)) is not None:
             title = f"top-1 match, {part} ({same['frame']:g} s)"
-            shown.append((title, part, "top1", f"{same['chance']:.4f}"))
-            shown.append(("top-10", part, "top10", f"{same['chance10']:.3f}"))
+            shown.append((title, part, "top1", same["chance"]))
+            shown.append(("top-10", part, "top10", same["chance10"]))
     if first.diagnosis is not None:
         title = f"P@10, diagnosis ({first.frame.seconds:g} s)"
-        shown.append((title, "diagnosis", "precision", f"{first.diagnosis['base_rate']:.3f}"))
+        shown.append((title, "diagnosis", "precision", first.diagnosis["base_rate"]))
     names = distinct([f"{one.method}, E = {one.embedding_dim}" for one, *_ in runs.values()])
     rows = [
         (name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
@@ -554,12 +501,12 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
     title = f"Retrieval on {first.store}, {first.patients:,} unseen patients ({first.split})"
     rows.append(("chance", *(chance for *_, chance in shown)))
     heads = ("encoder", *(title for title, *_ in shown))
-    return grid(title, heads, rows, left=heads, caption="; ".join(notes))
+    return grid(title, heads, rows, caption="; ".join(notes))
 
 
-def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str:
+def _over_seeds(seeds: Sequence[Retrieval], part: str, field: str) -> str | None:
     found = [getattr(one, part) for one in seeds]
     if None in found:
-        return "–"
+        return None
     values = [one[field] for one in found]
     return plus_minus(mean(values), stdev(values) if len(values) > 1 else None)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,13 +23,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from clocs.errors import ClocsError, SettingError
+from clocs.explorer.session import NotFoundError, Session
 from clocs.files import PRIVATE, private_folder, write_atomic, writing
 from clocs.patients.beats import average_beat
 from clocs.patients.cohort import Cohort, cohort_text, read_cohort
 from clocs.recording import STANDARD_LEADS, Recording
-
-if TYPE_CHECKING:
-    from clocs.explorer.session import Session
 
 LONGEST_NAME = 60
 MAX_COHORTS = 1000  # in a folder
@@ -44,10 +43,6 @@ _SEXES = ("female", "male")
 # bands of values, by their lower ends
 _AGES = {"under 40": 0.0, "40–59": 40.0, "60–79": 60.0, "80 and over": 80.0}
 _RATES = {"below 60": 0.0, "60–100": 60.0, "above 100": math.nextafter(100, 101)}
-
-
-class UnknownCohortError(ClocsError):
-    """There is no such cohort."""
 
 
 class NameTakenError(ClocsError):
@@ -121,7 +116,7 @@ def saved_cohort(session: Session, name: str) -> dict[str, Any]:
     """The pseudonyms of a saved cohort, and its file, whose folder is shown only where IDs are."""
     file = cohort_files(session.cohorts).get(unicodedata.normalize("NFC", name))
     if file is None:
-        raise UnknownCohortError(f"there is no cohort {name[:LONGEST_NAME]!r}")
+        raise NotFoundError(f"there is no cohort {name[:LONGEST_NAME]!r}")
     try:
         rows, elsewhere = _rows_of(session, read_cohort(file))
     except SettingError:  # it names the folder
@@ -223,29 +218,26 @@ def average_beats(session: Session, codes: Sequence[str]) -> dict[str, Any]:
 
     In mV; if no recording has a known gain, in arbitrary units.
     """
-    found: dict[str, dict[str, list[NDArray[np.float64]]]] = defaultdict(lambda: defaultdict(list))
-    chosen = sorted(set(codes))[:MAX_AVERAGED]
-    used: dict[str, int] = defaultdict(int)
-    for code in chosen:
+    read: list[Recording] = []
+    for code in sorted(set(codes))[:MAX_AVERAGED]:
         session.row(code)  # an unknown one is an error
-        try:
-            recording = session.recording(code, 0)
-        except ClocsError:  # its signal is not here
-            continue
-        beats = beats_of(recording)
-        used[recording.unit] += bool(beats)
-        for lead, beat in beats.items():
-            found[recording.unit][lead].append(beat)
-    unit = "mV" if "mV" in found else next(iter(found), "mV")
+        with suppress(ClocsError):  # its signal is not here
+            read.append(session.recording(code, 0))
+    units = [one.unit for one in read]
+    unit = "mV" if "mV" in units else next(iter(units), "mV")
+    each = [beats for one in read if one.unit == unit and (beats := beats_of(one))]
     order = {lead: i for i, lead in enumerate(STANDARD_LEADS)}
-    leads = sorted(found[unit], key=lambda lead: (order.get(lead, len(order)), lead))
+    leads = {lead for beats in each for lead in beats}
     return {
         "unit": unit,
         "rate": RATE,
         "start": float(_TIMES[0]),
-        "patients": used[unit],
+        "patients": len(each),
         "of": len(set(codes)),
-        "leads": [_averaged(lead, np.array(found[unit][lead])) for lead in leads],
+        "leads": [
+            _averaged(lead, np.array([beats[lead] for beats in each if lead in beats]))
+            for lead in sorted(leads, key=lambda lead: (order.get(lead, len(order)), lead))
+        ],
     }
 
 

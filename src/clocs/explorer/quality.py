@@ -18,25 +18,6 @@ LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are lo
 MAX_LISTED = 200  # of each reason
 DUPLICATE = "duplicate id"
 CLIPPED = 0.06  # seconds at the largest or smallest value of a lead: no wave has so broad a top
-WHY = {
-    "truncated": "the file breaks off",
-    "unreadable": "the file cannot be read",
-    "nan": "there are no values, or hardly any",
-    "no rate": "its file does not say its sampling rate",
-    "implausible": "its rate, gain or amplitudes are those of no ECG",
-    "exceeds limits": "it is larger than is read",
-    "flat": "every lead is constant",
-    "no known lead": "it has none of the leads that are known",
-    "too short": "it is shorter than a frame",
-    "no label": "it has no label",
-    "unknown label": "its label is none of the dataset's",
-    DUPLICATE: "another recording has the same ID",
-    "gap": "a stretch of a lead has no values; frames that it touches are left out",
-    "flat part": "a lead holds one value for a second or more",
-    "clipped part": "a lead stays at its limit, as where an amplifier is saturated",
-    "short": "it is shorter than a frame, so no embedding is made of it",
-    "copy": "another recording has the same samples; copies are left out of test patients",
-}
 
 
 class Quality:
@@ -71,7 +52,7 @@ class Quality:
                     "code": code,
                     "reason": reason,
                     "name": name if shown else f"Recording {code}",
-                    "detail": detail if detail and shown else WHY[reason],
+                    "detail": detail if shown else "",
                     "patient": patient,
                 }
             )
@@ -92,7 +73,7 @@ class Quality:
             "looked_at": min(LOOKED_AT, len(store)),
             "without_recording": len(store.rows_without_recording),
             "reasons": [
-                {"reason": one, "why": WHY[one], "count": count, "in_store": one in held}
+                {"reason": one, "count": count, "in_store": one in held}
                 for one, count in (counts | held).items()
             ],
             # in an order that says nothing about IDs

@@ -51,8 +51,6 @@ Explained = Annotated[
 Kind = Annotated[Literal["pca", "umap"] | None, Query(description="Projection.")]
 CohortName = Annotated[str, Path(max_length=200, description="A cohort's name.")]
 RunName = Annotated[str, Query(max_length=400, description="A run, as listed.")]
-Byte = Annotated[int, Query(ge=0, le=1 << 40, description="Byte of the log to go on from.")]
-Version = Annotated[str, Query(max_length=40, description="Of the log that was read before.")]
 Codes = Annotated[
     list[Annotated[str, Field(pattern=_CODE)]], Field(min_length=1, max_length=2_000_000)
 ]
@@ -94,8 +92,7 @@ def make_api(session: Session) -> FastAPI:
         openapi_url="/api/openapi.json",
         responses=_PROBLEMS,
     )
-    missing = (NotFoundError, groups.UnknownCohortError)
-    shield.add_problems(app, not_found=missing, conflict=groups.NameTakenError)
+    shield.add_problems(app, not_found=NotFoundError, conflict=groups.NameTakenError)
     uploads = Uploads(session)
 
     def of_patient(code: Code, number: Number) -> ShownRecording:
@@ -293,12 +290,12 @@ def _add_tabs(app: FastAPI, session: Session) -> None:
         return [run_facts(name, folder) for name, folder in found.items()]
 
     @app.get("/api/runs/log")
-    def log(name: RunName, start: Byte = 0, version: Version = "") -> dict[str, Any]:
-        """Metrics of every epoch of a training, or those since the last answer."""
+    def log(name: RunName) -> list[dict[str, Any]]:
+        """Metrics of every epoch of a training."""
         folder = None if session.runs is None else run_folders(session.runs).get(name)
         if folder is None:
             raise NotFoundError("there is no such run; start the explorer with `runs`")
-        return log_lines(folder, start, version)
+        return log_lines(folder)
 
     @app.get("/api/quality")
     def left_out() -> list[dict[str, Any]]:

@@ -347,18 +347,16 @@ def packed_signal(recording: Recording, start: float, seconds: float, **more: An
 def packed_beats(recording: Recording) -> bytes:
     """`peaks` in seconds; `mean` and `spread` have no samples where there is no average beat."""
     recording = recording.with_limb_leads()
-    beat = average_beat(recording)
-    empty = np.zeros((len(recording.leads), 0))
     facts = {
         "leads": recording.leads,
         "unit": recording.unit,
         "rate": recording.rate,
         "heart_rate": heart_rate(recording),
-        "before": 0.0 if beat is None else beat.before / beat.rate,
+        "before": 0.0,
     }
-    arrays: dict[str, NDArray[np.float64]] = {
-        "peaks": np.zeros(0) if beat is None else beat.peaks / beat.rate,
-        "mean": empty if beat is None else beat.mean,
-        "spread": empty if beat is None else beat.spread,
-    }
+    arrays = {"peaks": np.zeros(0), "mean": np.zeros((len(recording.leads), 0))}
+    arrays["spread"] = arrays["mean"]
+    if (beat := average_beat(recording)) is not None:
+        facts["before"] = beat.before / beat.rate
+        arrays = {"peaks": beat.peaks / beat.rate, "mean": beat.mean, "spread": beat.spread}
     return pack(facts, {name: values.astype(np.float32) for name, values in arrays.items()})

@@ -12,7 +12,8 @@ from clocs.files import LOCK
 
 DEPTH = 3  # folders below the one that was given
 MAX_RUNS = 200  # runs listed
-MAX_BYTES = 4 << 20  # of a log in one answer
+MAX_BYTES = 16 << 20  # of a log
+_PLAIN = str | int | float | None  # values that are drawn
 LOG, SETTINGS = "log.jsonl", "settings.json"  # as `clocs.pretraining` writes them
 
 
@@ -42,6 +43,7 @@ def run_facts(name: str, folder: Path) -> dict[str, Any]:
         "seeds": len(seeds) if isinstance(seeds, list) else None,
         "epochs": epochs if isinstance(epochs, int) else None,
         "state": _state(folder),
+        "logged": (folder / LOG).stat().st_size if (folder / LOG).is_file() else 0,  # bytes
     }
 
 
@@ -57,29 +59,13 @@ def _state(folder: Path) -> str:
     return "finished" if next(folder.rglob("seed-*.safetensors"), None) else "stopped"
 
 
-def log_lines(folder: Path, start: int, version: str) -> dict[str, Any]:
-    """Lines of a log from a byte on; from the first one where the file is not the one known.
-
-    A training that is resumed writes its log anew, without the epochs that are computed again.
-    """
-    try:
-        with (folder / LOG).open("rb") as file:
-            own = str(os.fstat(file.fileno()).st_ino)
-            if own != version or start > os.fstat(file.fileno()).st_size:
-                start = 0
-            file.seek(start)
-            data = file.read(MAX_BYTES)
-    except FileNotFoundError:
-        return {"version": "", "start": 0, "next": 0, "lines": []}
-    whole = data[: data.rfind(b"\n") + 1]
-    lines = []
-    for line in whole.splitlines():
-        with suppress(ValueError):
-            facts = json.loads(line)
-            if isinstance(facts, dict):
-                lines.append({k: v for k, v in facts.items() if _is_plain(v)})
-    return {"version": own, "start": start, "next": start + len(whole), "lines": lines}
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)
+def log_lines(folder: Path) -> list[dict[str, Any]]:
+    """The epochs in a log, without a line that is being written."""
+    lines: list[dict[str, Any]] = []
+    with suppress(FileNotFoundError), (folder / LOG).open("rb") as file:
+        for line in file.readlines(MAX_BYTES):
+            with suppress(ValueError):
+                facts = json.loads(line, parse_constant=lambda _: None)  # not a number
+                if isinstance(facts, dict):
+                    lines.append({k: v for k, v in facts.items() if isinstance(v, _PLAIN)})
+    return lines

@@ -180,14 +180,11 @@ def _add_computations(app: FastAPI, service: Service) -> None:
         return await answer(request, Computation("prediction", name), array)
 
     @app.post("/neighbors", responses=_responses(Neighbors), **described)
-    @app.post("/neighbours", include_in_schema=False)  # as it was called before
     async def neighbors(
         request: Request, array: Array, k: K = 10, level: SearchLevel = "patient"
     ) -> Response:
         """The patients or recordings of the index that are nearest to an ECG."""
-        older = request.url.path == "/neighbours"
-        task = Computation("neighbours" if older else "neighbors", k=k, level=level)
-        return await answer(request, task, array)
+        return await answer(request, Computation("neighbors", k=k, level=level), array)
 
 
 def _responses(one: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

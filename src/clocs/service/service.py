@@ -60,7 +60,7 @@ class UnknownModelError(ClocsError):
 class Computation:
     """What is computed; requests with equal tasks are computed together."""
 
-    endpoint: Literal["embedding", "prediction", "neighbors", "neighbours"]  # the last is older
+    endpoint: Literal["embedding", "prediction", "neighbors"]
     model: str = ""
     k: int = 10
     level: Level = "patient"
@@ -178,7 +178,7 @@ class ServedIndex:
         cut = cut_each(recordings, self.takes)
         vectors = zip(embed_each(cut, self.takes), recordings, strict=True)
         near = [
-            z if isinstance(z, ClocsError) else {task.endpoint: self._near(z, one, task)}
+            z if isinstance(z, ClocsError) else {"neighbors": self._near(z, one, task)}
             for z, one in vectors
         ]
         return _answers(cut, near)

@@ -13,8 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import ClocsError, SourceError
@@ -52,7 +51,8 @@ class BodyReader:
         at_once: int = AT_ONCE,
         seconds: float = SECONDS,
     ) -> None:
-        self._read, self._at_once, self._seconds = _Read(read), at_once, seconds
+        self._read, self._at_once, self._seconds = partial(_answer, read), at_once, seconds
+        self._large = asyncio.Semaphore(1)
         self._admitted = 0  # only the event loop's thread changes it
         # A process ends with the thread that started it, so these threads are their own.
         self._count = max(2, default_processes())
@@ -60,10 +60,6 @@ class BodyReader:
         self._own = threading.local()
         self._started: list[_Workers] = []
         self.close = weakref.finalize(self, _end, self._threads, self._started)
-
-    @cached_property
-    def _large(self) -> asyncio.Semaphore:
-        return asyncio.Semaphore(1)
 
     def start(self) -> None:
         """Start the processes now, so that the first body is read as fast as the others."""
@@ -117,21 +113,16 @@ class BodyReader:
         return found
 
 
-@dataclass(frozen=True)
-class _Read:
+def _answer(read: Callable[[Mapping[str, Any], bytes], Posted], item: _Item) -> Posted | ClocsError:
     """What a process does with a body."""
-
-    read: Callable[[Mapping[str, Any], bytes], Posted]
-
-    def __call__(self, item: _Item) -> Posted | ClocsError:
-        try:
-            return self.read(item[0], b"".join(item[1]))
-        except ClocsError as error:
-            return error
-        except MemoryError:
-            raise
-        except Exception as error:  # whatever a stranger's file causes is the file's fault
-            return SourceError(f"the files cannot be read ({type(error).__name__})")
+    try:
+        return read(item[0], b"".join(item[1]))
+    except ClocsError as error:
+        return error
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever a stranger's file causes is the file's fault
+        return SourceError(f"the files cannot be read ({type(error).__name__})")
 
 
 def _refused(_: _Item, why: str) -> ClocsError:

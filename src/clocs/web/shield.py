@@ -34,6 +34,7 @@ BODY_LIMIT = 32 << 20  # bytes of an upload
 BODY_SECONDS = 30.0  # allowed for an upload to arrive
 FREE = 1 << 20  # bytes of each body that count against no limit but its own
 BODIES = 4  # times the limit of one: bytes held of all of them
+STALLED = 1.0  # seconds without a byte, after which a body gives way to another
 
 CSP = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; "
@@ -93,7 +94,7 @@ class Shield:
             raise ValueError("a server for any host needs a token")
         self.app, self.hosts, self.token = app, hosts, token
         self.body_limit, self.body_seconds = body_limit, body_seconds
-        self.held = 0  # bytes of bodies on their way, beyond those that are free
+        self.bodies: list[_Body] = []  # on their way
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -115,6 +116,7 @@ class Shield:
             await send(message)
 
         body = _Body(self, receive)
+        self.bodies.append(body)
         try:
             self.check(scope, headers)
             if self.token is not None and (redirect := self._redirect(scope, headers)):
@@ -128,7 +130,7 @@ class Shield:
                 await _respond(send_safely, 500, "internal error", {})
             logging.getLogger("clocs.web").exception("a request failed")
         finally:
-            self.held -= body.held
+            self.bodies.remove(body)
 
     def check(self, scope: Scope, headers: dict[str, str]) -> None:
         """Refuse what is for another host, from another site, without the token or too large."""
@@ -176,13 +178,14 @@ class Shield:
 class _Body:
     """The body of a request on its way to the application, counted until the request is answered.
 
-    A large one is refused while too many bytes of others are held.
+    A large one is refused while too many bytes of others are held, unless they stopped arriving.
     """
 
     def __init__(self, shield: Shield, receive: Receive) -> None:
         self.held = 0  # bytes that count
         self._shield, self._receive, self._received = shield, receive, 0
-        self._complete, self._deadline = False, 0.0
+        self._complete, self._since, self._deadline = False, 0.0, 0.0
+        self._timeout: asyncio.Timeout | None = None  # while the next part is awaited
 
     def expect_room(self, size: int) -> None:
         """Refuse a body of this many bytes if it is too large, or if others are."""
@@ -190,30 +193,46 @@ class _Body:
         if size > shield.body_limit:
             limit = f"the request is larger than {shield.body_limit >> 20} MiB"
             raise RefusedError(413, f"{limit}; {shield.too_large}")
-        if counted and shield.held - self.held + counted > BODIES * shield.body_limit:
-            raise RefusedError(
-                503,
-                "too many large requests at once; try again in a moment",
-                {"retry-after": "1", "connection": "close"},
-            )
+        others = [one for one in shield.bodies if one is not self and one.held]
+        stalled = [one for one in others if one.has_stalled]
+        while counted and sum(one.held for one in others) + counted > BODIES * shield.body_limit:
+            if not stalled:
+                raise RefusedError(
+                    503,
+                    "too many large requests at once; try again in a moment",
+                    {"retry-after": "1", "connection": "close"},
+                )
+            stalled.pop(0).give_way()
+
+    @property
+    def has_stalled(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._timeout is not None and now - self._since > STALLED
+
+    def give_way(self) -> None:
+        self.held = 0
+        if self._timeout is not None:
+            self._timeout.reschedule(0.0)
 
     async def receive(self) -> Message:
         """The next part; once complete, any further one waits for a disconnect."""
         if self._complete:
             return await self._receive()
-        now, seconds = asyncio.get_running_loop().time(), self._shield.body_seconds
-        self._deadline = self._deadline or now + seconds
+        seconds = self._shield.body_seconds
+        self._since = asyncio.get_running_loop().time()
+        self._deadline = self._deadline or self._since + seconds
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self._deadline) as self._timeout:
                 message = await self._receive()
         except TimeoutError:
             words = f"the request took too long to arrive; send it at once, within {seconds:g} s"
             raise RefusedError(408, words) from None
+        finally:
+            self._timeout = None
         self._complete = not message.get("more_body", False)
         self._received += len(message.get("body", b""))
         self.expect_room(self._received)
-        before, self.held = self.held, max(0, self._received - FREE)
-        self._shield.held += self.held - before
+        self.held = max(0, self._received - FREE)
         return message
 
 

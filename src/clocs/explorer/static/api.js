@@ -83,7 +83,7 @@ export async function explanation(source, { model, label }, options) {
 }
 
 export const runs = () => json("/api/runs");
-export const runLog = (name, start, version) => json(`/api/runs/log?${new URLSearchParams({ name, start, version })}`);
+export const runLog = (name) => json(`/api/runs/log?${new URLSearchParams({ name })}`);
 export const quality = () => json("/api/quality");
 
 // A recording with its gaps, flat and clipped parts.

@@ -6,6 +6,26 @@ import { $, make, sentence, svg } from "./dom.js";
 const STRIP = 74, COLUMNS = 900, PAGE = 50;
 const KINDS = { gap: "no values", flat: "flat", clipped: "clipped" };
 
+const WHY = {
+  truncated: "the file breaks off",
+  unreadable: "the file cannot be read",
+  nan: "there are no values, or hardly any",
+  "no rate": "its file does not say its sampling rate",
+  implausible: "its rate, gain or amplitudes are those of no ECG",
+  "exceeds limits": "it is larger than is read",
+  flat: "every lead is constant",
+  "no known lead": "it has none of the leads that are known",
+  "too short": "it is shorter than a frame",
+  "no label": "it has no label",
+  "unknown label": "its label is none of the dataset's",
+  "duplicate id": "another recording has the same ID",
+  gap: "a stretch of a lead has no values; frames that it touches are left out",
+  "flat part": "a lead holds one value for a second or more",
+  "clipped part": "a lead stays at its limit, as where an amplifier is saturated",
+  short: "it is shorter than a frame, so no embedding is made of it",
+  copy: "another recording has the same samples; copies are left out of test patients",
+};
+
 export class QualityTab {
   constructor(app) { this.app = app; }
 
@@ -48,11 +68,11 @@ export class QualityTab {
   }
 
   #list(list, drawing, items, reason) {
-    drawing.replaceChildren(make("p", {}, `${reason.reason}: ${reason.why}.`),
+    drawing.replaceChildren(make("p", {}, `${reason.reason}: ${WHY[reason.reason]}.`),
       reason.in_store ? "" : make("p", { class: "fine" }, "The store keeps no samples of quarantined recordings."));
     list.replaceChildren(...items.slice(0, PAGE).map((item) => make("li", {}, reason.in_store
       ? make("button", { type: "button", "data-code": item.code, "aria-pressed": "false", onclick: (event) => this.#draw(event.currentTarget, list, drawing, item) }, item.name)
-      : make("span", { title: item.detail }, item.name))),
+      : make("span", { title: item.detail || WHY[item.reason] }, item.name))),
     items.length < reason.count || items.length > PAGE ? make("li", { class: "quiet" }, `and ${(reason.count - Math.min(PAGE, items.length)).toLocaleString("en")} more`) : "");
   }
 
@@ -64,7 +84,7 @@ export class QualityTab {
       const leads = signal.leads.filter((lead) => blamed.has(lead));
       const shown = (leads.length ? leads : signal.leads).slice(0, 6), kinds = new Set(signal.parts.map((part) => part.kind));
       drawing.replaceChildren(
-        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
+        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail || WHY[item.reason]}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
           item.patient && make("button", { type: "button", onclick: () => this.app.choose(item.patient) }, "Open the patient")),
         make("p", { class: "keys-row" }, ...[...kinds].map((kind) => make("span", { class: `key part-${kind}` }, make("i"), KINDS[kind]))),
         strips(signal, shown, item, Math.max(300, drawing.clientWidth)));

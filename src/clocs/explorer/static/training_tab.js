@@ -45,20 +45,16 @@ export class TrainingTab {
 
   async #open(name) {
     this.choice.value = name;
-    Object.assign(this, { name, lines: [], next: 0, version: "" });
+    Object.assign(this, { name, lines: [], logged: -1 });
     await this.#read();
   }
 
   async #read() {
-    const { name } = this;
-    let more = true;
-    while (more) {
-      const log = await api.runLog(name, this.next, this.version);
+    const { name } = this, { logged } = this.runs.find((run) => run.name === name) ?? this;
+    if (logged !== this.logged) {
+      const lines = await api.runLog(name);
       if (this.stopped || name !== this.name) return;
-      if (log.start === 0) this.lines = [];
-      this.lines.push(...log.lines);
-      more = log.lines.length > 0 && log.next > this.next && log.next - log.start > 4e6;
-      Object.assign(this, { next: log.next, version: log.version });
+      Object.assign(this, { lines, logged });
     }
     this.#draw();
   }
