@@ -33,32 +33,18 @@ def written(file: io.TextIOWrapper) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("0.910 ± 0.022 …", "0.910 +/- 0.022 ..."),
-        ("frames × leads → τ", "frames x leads -> tau"),
-        ("Müller", "Muller"),
-        ("心電図", "???"),
-        ("odd\udce9.hea", "odd\\xe9.hea"),
-    ],
-)
-def test_characters_that_ascii_lacks_become_readable_ones(given: str, expected: str) -> None:
-    assert plain(given, "ascii") == expected
-
-
-def test_utf8_keeps_every_character_but_bytes_of_odd_file_names() -> None:
+def test_what_an_encoding_lacks_is_spelled_out() -> None:
+    assert plain("0.91 ± 0.02 …", "ascii") == r"0.91 \xb1 0.02 \u2026"
     assert plain("Müller … ±", "utf-8") == "Müller … ±"
-    assert plain("odd\udce9.hea", "utf-8") == "odd\\xe9.hea"
+    assert plain("odd\udce9.hea", "utf-8") == r"odd\udce9.hea"  # a byte of a name that is no UTF-8
 
 
 def test_a_table_in_ascii_is_still_aligned() -> None:
     file = stream("ascii")
     console = PlainConsole(file=file, width=60)
-    console.print(facts_table("A → B", [("AUC", "0.9 ± 0.1"), ("frames × leads", "1 … 2")]))
+    console.print(facts_table("", [("AUC", "0.9 ± 0.1"), ("frames × leads", "1 … 2")]))
     lines = written(file).decode().splitlines()
-    assert lines[0].strip() == "A -> B"
-    assert len({len(line) for line in lines[1:]}) == 1
+    assert len({len(line) for line in lines}) == 1
 
 
 EVIL = "\x1b]2owned\x1b[2J\x9b31m\u202e[/red][bold]:smile:"
@@ -122,10 +108,10 @@ def test_every_command_works_in_an_ascii_terminal(small_store: Store, tmp_path: 
         assert (done.stdout + done.stderr).isascii()
         return done.stdout
 
-    assert "frames x leads" in in_ascii("info", store)
+    assert r"frames \xd7 leads" in in_ascii("info", store)
     few = ("--epochs", 1, "--embedding-dim", 8, "--seeds", 2)
     in_ascii("pretrain", store, "--out", run, *few)
-    assert " +/- " in in_ascii("evaluate", run, store, "--epochs", 1, "--resamples", 20)
+    assert r" \xb1 " in in_ascii("evaluate", run, store, "--epochs", 1, "--resamples", 20)
     in_ascii("embed", run, store, "--out", tmp_path / "vectors.parquet")
     in_ascii("evaluate", run, store, "--protocol", "retrieval")
     drawn = ("--checkpoint", run, "--out", tmp_path / "distances.png")
@@ -139,4 +125,4 @@ def test_a_process_in_an_ascii_terminal_prints_ascii(small_store: Store) -> None
         [sys.executable, "-m", "clocs", "info", small_store.path],
         capture_output=True, check=True, env=os.environ | ASCII,
     )  # fmt: skip
-    assert b"frames x leads" in done.stdout and (done.stdout + done.stderr).isascii()
+    assert rb"frames \xd7 leads" in done.stdout and (done.stdout + done.stderr).isascii()

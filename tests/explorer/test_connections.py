@@ -20,7 +20,7 @@ from clocs.errors import SourceError
 from clocs.explorer import uploads
 from clocs.explorer.session import Session
 from clocs.web.body_reader import AT_ONCE, BodyReader
-from clocs.web.server import ConnectionLimits, LogRateLimit
+from clocs.web.server import ConnectionLimits
 from clocs.web.uploads import Posted
 from explorer.conftest import Served, serving
 
@@ -216,17 +216,19 @@ def test_uploads_kept_are_bounded_by_bytes(served: Served, monkeypatch: pytest.M
     assert list(held._held) == codes[-2:]
 
 
-def test_a_flood_of_log_lines_is_cut_and_counted() -> None:
-    now = [0.0]
-    few = LogRateLimit(3, clock=lambda: now[0])
-
-    def line() -> logging.LogRecord:
-        return logging.LogRecord("x", logging.WARNING, "", 0, "bad %s", ("request",), None)
-
-    assert sum(few.filter(line()) for _ in range(1000)) == 3
-    now[0] = 61.0
-    later = line()
-    assert few.filter(later)
-    assert later.getMessage() == "bad request (997 lines were left out before)"
-    again = line()
-    assert few.filter(again) and again.getMessage() == "bad request"
+def test_a_flood_of_bad_requests_leaves_no_log_and_errors_are_logged_without_details(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(session) as served:
+        for _ in range(20):
+            with socket.create_connection(("127.0.0.1", served.port), 600) as bad:
+                bad.sendall(b"no HTTP\r\n\r\n")
+                assert bad.recv(12) == b"HTTP/1.1 400"
+    assert not caplog.records
+    try:
+        raise ValueError("patient 7")
+    except ValueError:
+        logging.getLogger("clocs.web").exception("a request failed")
+    (line,) = caplog.messages
+    assert line.startswith("a request failed (ValueError at test_connections.py:")
+    assert "patient 7" not in caplog.text

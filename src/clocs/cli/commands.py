@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -57,6 +57,12 @@ def execute(command: click.Command, given: dict[str, Any], *, as_json: bool) -> 
             out.print(one)
     print_problems(answer.problems, command)
     return int(answer.code)
+
+
+def _refuse(given: Iterable[str], known: Container[str], why: str) -> None:
+    """Refuse options that were typed and have no effect here."""
+    if refused := ", ".join(f"`{name}`" for name in sorted(given) if name not in known):
+        raise SettingError(f"{why}; leave out {refused}")
 
 
 def download(
@@ -241,14 +247,15 @@ def evaluate(
     checkpoints, store = given.pop("checkpoint"), given.pop("store")
     if any(map(is_classifier, checkpoints)):
         typed = {"protocol": protocol != "linear", "plots": plots, "predictions": predictions}
-        more = {name for name, value in typed.items() if value}
-        return _evaluate_classifier(checkpoints, store, label_names, given, more)
+        refused = given | {name: value for name, value in typed.items() if value}
+        known = inspect.signature(clocs.evaluate_classifier).parameters
+        _refuse(refused, known, "a saved classifier is scored as it is")
+        return _evaluate_classifier(checkpoints, store, label_names, given)
     if label_names is not None:
         raise SettingError("`label_names` is for classifiers; leave it out")
     if protocol == "retrieval":
         allowed = ("leads", "seconds", "split_seed", "device")
-        if refused := ", ".join(f"`{name}`" for name in given if name not in allowed):
-            raise SettingError(f"the search is scored without training; leave out {refused}")
+        _refuse(given, allowed, "the search is scored without training")
         frame = given.pop("seconds", None)
         with bar("Scoring", "encoders") as progress:
             scores = clocs.retrieval(checkpoints, store, frame=frame, progress=progress, **given)
@@ -295,17 +302,12 @@ def _evaluate_classifier(
     store: str,
     label_names: Mapping[str, str] | None,
     given: dict[str, Any],
-    more: set[str],
 ) -> Answer:
     """The scores of a saved classifier on the test patients of a store."""
     from clocs.models.classifier import load_classifier
 
     if len(classifiers) > 1:
         raise SettingError("a classifier is evaluated alone; give one, and the store")
-    known = inspect.signature(clocs.evaluate_classifier).parameters
-    if foreign := sorted({*given, *more} - known.keys()):
-        names = ", ".join(f"`{name}`" for name in foreign)
-        raise SettingError(f"a saved classifier is scored as it is; leave out {names}")
     loaded = load_classifier(classifiers[0])
     scores = clocs.evaluate_classifier(loaded, store, label_names=label_names, **given)
     return Answer(scores, [tables.scores_tables(loaded.card.to_dict(), scores)])
@@ -442,9 +444,7 @@ def _explain(call: Call, file: Path, **options: Any) -> Answer:
     model, sources = given.pop("model"), given.pop("sources")
     if len(sources) > 1:
         raise SettingError("`explain` is of one recording; give one file or store")
-    known = inspect.signature(clocs.explain).parameters
-    if foreign := ", ".join(f"`{name}`" for name in given if name not in known):
-        raise SettingError(f"`explain` does not go with {foreign}; leave out one of them")
+    _refuse(given, inspect.signature(clocs.explain).parameters, "`explain` needs one recording")
     made = clocs.explain(model, sources[0], **given, **options)
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix.lower() == ".json":

@@ -5,14 +5,12 @@ Nothing here imports rich: an answer to a mistyped word must not wait for it.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import json
 import os
 import re
 import shlex
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,9 +23,6 @@ INTERRUPTED = 130
 _CONTINUES = ("prepare", "download", "reproduce", "demo", "explore")
 _SEVERAL_FILES = ("evaluate", "export", "index")  # each is written whole or not at all
 _PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
-_PLAIN = str.maketrans(
-    {"…": "...", "×": "x", "±": "+/-", "–": "-", "−": "-", "→": "->", "τ": "tau", "²": "^2"}
-)
 _COLORS = {"red": "\x1b[31m", "yellow": "\x1b[33m"}
 
 
@@ -142,36 +137,14 @@ def say(color: str, words: str, *, always: bool = False) -> None:
 
 def plain(text: str, encoding: str) -> str:
     """The text as a terminal with this encoding can show it, and nothing but show it."""
-    text = printable(text, lines=True)
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.encode(encoding, "clocs-plain").decode(encoding)
-    return text
-
-
-def _replacement(error: UnicodeError) -> tuple[str, int]:
-    """For `codecs`: plain spellings, letters without accents, odd file names byte by byte."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    found = []
-    for character in error.object[error.start : error.end]:
-        if "\udc80" <= character <= "\udcff":  # a byte of a file name that is not UTF-8
-            found.append(f"\\x{ord(character) - 0xDC00:02x}")
-            continue
-        simple = unicodedata.normalize("NFKD", character.translate(_PLAIN))
-        found.append(simple.encode("ascii", "ignore").decode() or "?")
-    return "".join(found), error.end
-
-
-codecs.register_error("clocs-plain", _replacement)
+    return printable(text, lines=True).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def accept_all_characters() -> None:
     """Let both streams replace what they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="clocs-plain")
+            stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: Any) -> None:

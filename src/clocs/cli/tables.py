@@ -60,6 +60,7 @@ def said(value: Any, *, inside: bool = True) -> str:
 PARTS = ("train", "validation", "test")
 _COUNTED = ("patients", "recordings", "frames")
 _MAX_NAMED, _MAX_ROWS = 4, 20
+_SHORT = 12  # characters of cells that are not wrapped
 _NOTES = {
     "recordings_without_leads": "recordings have none of these leads and no frame",
     "recordings_lacking_leads": "recordings lack some of these leads and give frames of the others",
@@ -88,14 +89,15 @@ INDEX = ("patient", "recording", "frame", "leads", "dim", "encoder")
 
 
 def grid(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **style: Any) -> Table:
-    """A table: columns of numbers to the right, others to the left and never cut."""
+    """A table: columns of numbers to the right, others to the left; long texts are wrapped."""
     rows = list(rows)
     table = Table(title=title, title_justify="left", **style)
     for name, *cells in zip(heads, *rows, strict=True):
         if all(isinstance(one, int | float | None) for one in cells):
             table.add_column(name, justify="right", no_wrap=True)
         else:
-            table.add_column(name, overflow="fold")
+            short = max(len(said(one)) for one in cells) <= _SHORT
+            table.add_column(name, overflow="fold", no_wrap=short)
     for row in rows:
         table.add_row(*("–" if one is None else said(one) for one in row))
     return table
@@ -254,17 +256,14 @@ def scores_tables(card: Mapping[str, Any], scores: dict[str, Any]) -> Renderable
 
 
 def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
-    kinds = ("auc", "ap", "f1", "sensitivity", "specificity")
-    rows = [
-        (label, *(own[kind] for kind in kinds), limit, own["recordings"])
-        for (label, own), limit in zip(scores["per_class"].items(), card["thresholds"], strict=True)
-    ]
-    return grid(
-        "Each class against the rest",
-        ("class", "AUC", "AP", "F1", "sens.", "spec.", "from", "recordings"),
-        rows,
-        caption="F1, sensitivity and specificity of predictions from that probability on",
+    each = [*zip(scores["per_class"].items(), card["thresholds"], strict=True)]
+    rows = [(label, *own.values(), limit) for (label, own), limit in each]
+    caption = "F1, sensitivity and specificity of predictions from that probability on"
+    names = (
+        name.replace("specificity", "spec.").replace("sensitivity", "sens.")
+        for name in each[0][0][1]
     )
+    return grid("Each class against the rest", ("class", *names, "from"), rows, caption=caption)
 
 
 def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:

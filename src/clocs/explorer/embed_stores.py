@@ -20,7 +20,6 @@ from clocs.recording import with_derived
 from clocs.store.store import Store
 
 _PAIRS = 20_000  # of different patients
-_BINS = (24, 60)  # for fewer than 1,000 distances, and for more
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,15 @@ class ReferenceDistances:
     def histogram(self) -> dict[str, Any]:
         """Both as densities over common bins, with their means."""
         both = {"intra": self.intra, "inter": self.inter}
-        known = [x for x in both.values() if len(x)]
-        top = 1.02 * max((float(x.max()) for x in known), default=1.0)
-        few = min((len(x) for x in known), default=0) < 1000
-        edges = np.linspace(0, top, _BINS[0 if few else 1] + 1)
-        density = {
-            name: np.histogram(x, edges, density=True)[0].round(5).tolist() if len(x) else []
-            for name, x in both.items()
-        }
-        means = {f"{name}_mean": float(x.mean()) if len(x) else None for name, x in both.items()}
-        facts = {"edges": edges.round(5).tolist(), "description": self.description}
-        return facts | {"separability": self.separability} | density | means
+        top = 1.02 * float(np.concatenate([*both.values()]).max(initial=0)) or 1.0
+        edges = np.linspace(0, top, 25 if 0 < len(self.intra) < 1000 else 61)
+        facts: dict[str, Any] = {"edges": edges.round(5).tolist(), "description": self.description}
+        facts["separability"] = self.separability
+        for name, x in both.items():
+            density = np.histogram(x, edges, density=True)[0] if len(x) else np.zeros(0)
+            facts |= {name: density.round(5).tolist()}
+            facts |= {f"{name}_mean": float(x.mean()) if len(x) else None}
+        return facts
 
 
 def reference_distances(vectors: NDArray[np.float32]) -> ReferenceDistances:

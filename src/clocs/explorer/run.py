@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import signal
 import sys
 import tempfile
 import threading
@@ -86,7 +85,6 @@ def explore(
 
             shown = files.enter_context(opening_file(url)).as_uri() if opened.token else url
             threading.Timer(0.5, webbrowser.open, [shown]).start()
-        files.enter_context(_exit_when_terminated())
         _serve(session, opened)
 
 
@@ -107,19 +105,6 @@ def opening_file(url: str) -> Iterator[Path]:
         yield file
 
 
-@contextmanager
-def _exit_when_terminated() -> Iterator[None]:
-    """SIGTERM ends the program in order, so that temporary files are removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _serve(session: Session, port: Listening) -> None:
     """Answer until interrupted; the map and the index are computed meanwhile."""
     from clocs.explorer.server import make_api
@@ -134,8 +119,6 @@ def _serve(session: Session, port: Listening) -> None:
     warming.start()
     try:
         GracefulServer(app).run(sockets=[port.socket])
-    except KeyboardInterrupt:
-        pass
     finally:
         session.projection.stop()
         session.heart_rates.stop()

@@ -6,7 +6,7 @@ Static files are read once, at the start: no part of a URL ever reaches the file
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -179,9 +179,8 @@ def _add_patients(app: FastAPI, session: Session) -> None:
             [rank, *(one[name] for name in _NEIGHBOR_COLUMNS), one["cosine"], one["distance"]]
             for rank, one in enumerate(session.neighbors(code, k)["neighbors"], 1)
         ]
-        text = csv_text(("rank", *_NEIGHBOR_COLUMNS, "distance", "euclidean"), rows)
-        headers = {"content-disposition": f'attachment; filename="neighbors-{code}.csv"'}
-        return Response(text, media_type="text/csv", headers=headers)
+        heads = ("rank", *_NEIGHBOR_COLUMNS, "distance", "euclidean")
+        return _csv(f"neighbors-{code}", heads, rows)
 
 
 def _add_recordings(
@@ -275,8 +274,7 @@ def _add_groups(app: FastAPI, session: Session) -> None:
         columns = ("dataset", *who, "age", "sex", "heart_rate")
         rows = [session.summary(row) for row in sorted({session.row(one) for one in group.codes})]
         listed = [one | {"patient": one["name"]} for one in rows]
-        text = csv_text(columns, ([one[name] for name in columns] for one in listed))
-        return Response(text, media_type="text/csv")
+        return _csv("group", columns, ([one[name] for name in columns] for one in listed))
 
 
 def _add_tabs(app: FastAPI, session: Session) -> None:
@@ -330,6 +328,11 @@ def _add_pages(app: FastAPI, session: Session) -> None:
             raise HTTPException(404, "there is no report; start the explorer with `runs`")
         headers = {"content-security-policy": shield.REPORT_CSP}
         return Response(session.report.read_bytes(), media_type="text/html", headers=headers)
+
+
+def _csv(name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}.csv"'}
+    return Response(csv_text(columns, rows), media_type="text/csv", headers=headers)
 
 
 def _binary(content: bytes) -> Response:

@@ -98,7 +98,5 @@ class Server(GracefulServer):
             raise self.problem
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Uvicorn's reaction to SIGINT and SIGTERM; the second one ends at once."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        super().handle_exit(sig, frame)
         self._service.state = "stopping"

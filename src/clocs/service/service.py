@@ -205,33 +205,20 @@ class Metrics:
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.requests = Counter(
-            "clocs_requests",
-            "Requests by endpoint and status.",
-            ("endpoint", "status"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "clocs_request_seconds",
-            "From the headers of a request to the end of its response.",
-            ("endpoint",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.recordings = Counter(
-            "clocs_recordings",
-            "Recordings by endpoint and outcome: answered or unusable.",
-            ("endpoint", "outcome"),
-            registry=registry,
-        )
+        by: dict[str, Any] = {"registry": registry, "labelnames": ("endpoint", "status")}
+        self.requests = Counter("clocs_requests", "Requests by endpoint and status.", **by)
+        by["labelnames"] = ("endpoint", "outcome")
+        about = "Recordings by endpoint and outcome: answered or unusable."
+        self.recordings = Counter("clocs_recordings", about, **by)
+        by["labelnames"] = ("endpoint",)
+        about = "From the headers of a request to the end of its response."
+        self.seconds = Histogram("clocs_request_seconds", about, buckets=_SECONDS, **by)
+        by["labelnames"] = ()
         about = "Recordings computed together."
-        self.batches = Histogram(
-            "clocs_batch_recordings", about, buckets=_RECORDINGS, registry=registry
-        )
+        self.batches = Histogram("clocs_batch_recordings", about, buckets=_RECORDINGS, **by)
         about = "Seconds of ECG, summed over leads, that wait or are being computed."
-        self.queue = Gauge("clocs_queue_seconds", about, registry=registry)
-        about = "1 while requests are accepted, else 0."
-        self.ready = Gauge("clocs_ready", about, registry=registry)
+        self.queue = Gauge("clocs_queue_seconds", about, **by)
+        self.ready = Gauge("clocs_ready", "1 while requests are accepted, else 0.", **by)
 
     def text(self) -> bytes:
         """In Prometheus' format."""

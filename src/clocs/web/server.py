@@ -12,11 +12,10 @@ import math
 import re
 import secrets
 import socket
-import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import uvicorn
@@ -49,7 +48,6 @@ class ConnectionLimits:
     per_address: int = 128
     header_seconds: float = 10.0  # from the first byte, or the opening, to the end of the headers
     unread_seconds: float = 30.0  # while nothing of a response is read
-    log_lines: int = 20  # per minute
 
 
 class _Config(uvicorn.Config):
@@ -141,26 +139,14 @@ def _make_room(others: list[Connection], most: int) -> bool:
     return idle is not None
 
 
-class LogRateLimit(logging.Filter):
-    """Lets so many lines per minute through; the next one says how many were left out."""
-
-    def __init__(self, lines: int, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._lines, self._clock = lines, clock
-        self._began, self._passed = -60.0, 0
+class WithoutDetails(logging.Filter):
+    """Leaves out what an error says: its message and its paths may tell patients and machines."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info:  # its message and its paths may tell patients and whose machine it is
+        if record.exc_info:
             record.msg, record.args = f"{record.getMessage()} ({_place(record.exc_info[1])})", None
             record.exc_info = record.exc_text = None
-        now = self._clock()
-        if now - self._began >= 60:
-            if (left_out := self._passed - self._lines) > 0:
-                record.msg = f"{record.getMessage()} ({left_out:,} lines were left out before)"
-                record.args = None
-            self._began, self._passed = now, 0
-        self._passed += 1
-        return self._passed <= self._lines
+        return True
 
 
 def _place(error: BaseException | None) -> str:
@@ -193,7 +179,7 @@ class GracefulServer(uvicorn.Server):
             app,
             http=Connection,
             ws="none",
-            log_level="warning",
+            log_level="error",  # a line per bad request would let visitors fill the disk
             access_log=False,
             server_header=False,
             backlog=max(1, most // 4),  # asyncio accepts this many before it looks at any of them
@@ -203,11 +189,15 @@ class GracefulServer(uvicorn.Server):
         )
         config.limits = replace(limits, connections=most)
         super().__init__(config)
-        rate_limit = LogRateLimit(limits.log_lines)
         for name in _LOGGERS:
             logger = logging.getLogger(name)
-            others = [one for one in logger.filters if not isinstance(one, LogRateLimit)]
-            logger.filters = [*others, rate_limit]
+            if not any(isinstance(one, WithoutDetails) for one in logger.filters):
+                logger.addFilter(WithoutDetails())
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Uvicorn's reaction to SIGINT and SIGTERM; the second one ends at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
