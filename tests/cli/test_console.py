@@ -36,7 +36,7 @@ def written(file: io.TextIOWrapper) -> bytes:
 def test_what_an_encoding_lacks_is_spelled_out() -> None:
     assert plain("0.91 ± 0.02 …", "ascii") == r"0.91 \xb1 0.02 \u2026"
     assert plain("Müller … ±", "utf-8") == "Müller … ±"
-    assert plain("odd\udce9.hea", "utf-8") == r"odd\udce9.hea"  # a byte of a name that is no UTF-8
+    assert plain("odd\udce9.hea", "utf-8") == r"odd\xe9.hea"  # a byte of a name that is no UTF-8
 
 
 def test_a_table_in_ascii_is_still_aligned() -> None:

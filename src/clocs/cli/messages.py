@@ -43,14 +43,12 @@ def in_options(message: str, command: click.Command | None) -> str:
         if name not in spelled:
             return found.group()
         option, flag = spelled[name]
-        return option if value is None or flag else f"{option} {_typed(value.strip(chr(34)))}"
+        if value is None or flag:
+            return option
+        typed = value.strip('"')
+        return f'{option} "{typed}"' if " " in typed else f"{option} {typed}"
 
     return _PARAMETER.sub(replaced, message)
-
-
-def _typed(value: str) -> str:
-    """As it is typed: quoted where it has spaces."""
-    return f'"{value}"' if " " in value else value
 
 
 @contextmanager

@@ -78,13 +78,12 @@ def similar(call: Call) -> Answer:
     found = call()
     ids = ["dataset", "patient", "recording"][: 3 if level == "recording" else 2]
     rows = found.select(*ids, "labels", "age", "sex", "split", "distance", "euclidean")
-    shown: list[Any] = [tables.neighbors_table(rows.drop("split"), f"Nearest to {query}")]
+    shown: list[Any] = [
+        tables.grid(
+            f"Nearest to {query}", rows.drop("split").columns, rows.drop("split").iter_rows()
+        )
+    ]
     shown += [] if rows.height else ["No other patient of the index passes."]
-    if "file" in given:
-        from clocs.patients.build_index import open_index
-
-        leads = open_index(Path(given["index"]), level).leads
-        shown += [f"Leads: {', '.join(leads)}, those of the index."] if leads else []
     facts = {"query": str(query), "level": level, "neighbors": rows.to_dicts()}
     return Answer(facts, shown)
 

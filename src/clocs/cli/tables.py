@@ -160,7 +160,11 @@ def _labels(info: Mapping[str, Any]) -> Table:
 
 
 def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
-    shown: list[RenderableType] = [Text(f"\n{words}") for words in _notes(info)]
+    counts = dict(info)
+    if info["recordings_without_label"] == info["recordings"]:
+        del counts["recordings_without_label"]
+    notes = {words: counts.get(name) for name, words in _NOTES.items()}
+    shown: list[RenderableType] = [Text(f"\n{n:,} {words}.") for words, n in notes.items() if n]
     sets = info["lead_sets"]
     if len(sets) > 1:
         rows = [(one["leads"], one["recordings"]) for one in sets[:_MAX_ROWS]]
@@ -191,14 +195,6 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
         shown.append(("others", others, "", ""))
     table = grid(title, ("reason", "recordings", "such as", "detail"), shown)
     return [Text(), table, Text(f"Which recordings: {_ALL}.")]
-
-
-def _notes(info: Mapping[str, Any]) -> list[str]:
-    """Sentences about recordings that differ from the others."""
-    shown = dict(info)
-    if info["recordings_without_label"] == info["recordings"]:
-        del shown["recordings_without_label"]
-    return [f"{shown[name]:,} {words}." for name, words in _NOTES.items() if shown.get(name)]
 
 
 def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
@@ -458,11 +454,6 @@ def _clock(seconds: float) -> str:
 
 
 # Patients
-
-
-def neighbors_table(rows: pl.DataFrame, title: str) -> Table:
-    """Patients or recordings with their distances; a long ID is wrapped, not cut."""
-    return grid(title, rows.columns, rows.iter_rows())
 
 
 def retrieval_table(scores: Sequence[Retrieval]) -> Table:

@@ -126,12 +126,6 @@ def saved_cohort(session: Session, name: str) -> dict[str, Any]:
     return {"name": name, "codes": codes, "elsewhere": elsewhere, "file": shown}
 
 
-def ids_of(session: Session, codes: Iterable[str]) -> list[tuple[str, str]]:
-    """(dataset, ID) of each pseudonym, for files; never for the page unless it shows IDs."""
-    ids = session.embeddings.rows.select("dataset", "patient")
-    return [ids.row(session.row(code)) for code in codes]
-
-
 def _rows_of(session: Session, cohort: Cohort) -> tuple[list[int], int]:
     """Rows of its patients, in the order of the pseudonyms, and how many are not in the session."""
     rows = np.flatnonzero(cohort.mask(session.embeddings.rows)).tolist()

@@ -248,7 +248,8 @@ def _add_groups(app: FastAPI, session: Session) -> None:
     @app.post("/api/cohorts", status_code=201)
     def save(new: NewCohort) -> dict[str, Any]:
         """Save patients under a name; 409 where it is taken, unless to replace that cohort."""
-        patients = groups.ids_of(session, new.codes)
+        ids = session.embeddings.rows.select("dataset", "patient")
+        patients = [ids.row(session.row(code)) for code in new.codes]
         name = groups.save_cohort(session.cohorts, new.name, patients, replace=new.replace)
         return groups.saved_cohort(session, name)
 

@@ -209,19 +209,18 @@ def _request_body(most: int) -> dict[str, Any]:
         "one": {"summary": "One recording of lead II", "value": one},
         "batch": {"summary": "Two recordings", "value": {"recordings": [one, one]}},
     }
-    npy = (
-        "A file of numpy.save: (leads, samples), or (recordings, leads, samples); rate, leads and "
-        "unit are in the address"
-    )
-    npz = "A file of numpy.savez with `signal`; `rate`, `leads` and `unit` there or in the address"
-    files = "The files of recordings; of several recordings, each result has a `name`"
-    binary = {"schema": {"type": "string", "format": "binary"}}
-    return {
-        "required": True,
-        "content": {
-            "application/json": {"schema": {"oneOf": [recording, batch]}, "examples": examples},
-            "application/x-npy": {**binary, "examples": {"array": {"summary": npy}}},
-            "application/x-npz": {**binary, "examples": {"arrays": {"summary": npz}}},
-            "multipart/form-data": {**FORM, "examples": {"files": {"summary": files}}},
-        },
+    about = {
+        "application/x-npy": "A file of numpy.save: (leads, samples), or (recordings, leads, "
+        "samples); rate, leads and unit are in the address",
+        "application/x-npz": "A file of numpy.savez with `signal`; `rate`, `leads` and `unit` "
+        "there or in the address",
+        "multipart/form-data": "The files of recordings; of several, each result has a `name`",
     }
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    content: dict[str, Any] = {
+        kind: (FORM if kind == "multipart/form-data" else binary)
+        | {"examples": {"file": {"summary": summary}}}
+        for kind, summary in about.items()
+    }
+    content["application/json"] = {"schema": {"oneOf": [recording, batch]}, "examples": examples}
+    return {"required": True, "content": content}

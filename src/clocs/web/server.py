@@ -50,10 +50,6 @@ class ConnectionLimits:
     unread_seconds: float = 30.0  # while nothing of a response is read
 
 
-class _Config(uvicorn.Config):
-    limits: ConnectionLimits
-
-
 class Connection(H11Protocol):
     """One connection. When there are too many, a new one replaces the oldest that is idle.
 
@@ -61,12 +57,9 @@ class Connection(H11Protocol):
     address. If all are busy with requests, the new one is told to come back.
     """
 
+    limits = ConnectionLimits()
     _header_timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def limits(self) -> ConnectionLimits:
-        return cast("_Config", self.config).limits
 
     @property
     def address(self) -> str:
@@ -175,9 +168,11 @@ class GracefulServer(uvicorn.Server):
         """
         limits = limits or ConnectionLimits()
         most = min(limits.connections, _open_files() // 2)
-        config = _Config(
+        own = {"limits": replace(limits, connections=most)}
+        self._connection_type = type("LimitedConnection", (Connection,), own)
+        config = uvicorn.Config(
             app,
-            http=Connection,
+            http=self._connection_type,
             ws="none",
             log_level="error",  # a line per bad request would let visitors fill the disk
             access_log=False,
@@ -187,7 +182,6 @@ class GracefulServer(uvicorn.Server):
             timeout_graceful_shutdown=math.ceil(grace),
             loop="asyncio",
         )
-        config.limits = replace(limits, connections=most)
         super().__init__(config)
         for name in _LOGGERS:
             logger = logging.getLogger(name)
@@ -222,7 +216,7 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.lifespan.state)
+        return self._connection_type(self.config, self.server_state, self.lifespan.state)
 
 
 def _open_files() -> int:

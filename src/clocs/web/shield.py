@@ -160,10 +160,8 @@ class Shield:
             pass
         if scope["path"] == "/":
             presented += parse_qs(scope["query_string"].decode("latin-1")).get("token", [])[:1]
-        return any(self._is_token(word) for word in presented)
-
-    def _is_token(self, word: str) -> bool:
-        return hmac.compare_digest((self.token or "").encode(), word.encode())
+        token = (self.token or "").encode()
+        return any(hmac.compare_digest(token, word.encode()) for word in presented)
 
     def _redirect(self, scope: Scope, headers: dict[str, str]) -> dict[str, str] | None:
         """Redirect a browser with the token in its URL to the same URL with a cookie instead."""
