@@ -349,11 +349,12 @@ def reproduce(
     if dry_run:
         from clocs.experiments.estimate import estimate
 
-        asked = ("stores", "dataset", "seeds", "only", "known")
         found = estimate(
             names,
             out=Path(runs),
-            **{name: given[name] for name in asked if name in given},
+            stores=Path(given["stores"]) if "stores" in given else None,
+            known=[Path(one) for one in given.get("known", ())],
+            **{name: given[name] for name in ("dataset", "seeds", "only") if name in given},
         )
         return Answer(found.json(), found.lines())
     with bar("Reproducing", "runs") as advance:

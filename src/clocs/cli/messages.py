@@ -98,7 +98,8 @@ def _about_file(error: OSError) -> str:
     full = error.errno == errno.ENOSPC
     if error.filename is None:
         return str(file_error(error, "the output", doing="written")) if full else str(error)
-    reading = error.errno == errno.ENOENT or (not full and os.access(error.filename, os.F_OK))
+    reading = error.errno in (errno.ENOENT, errno.ENAMETOOLONG)
+    reading |= not full and os.access(error.filename, os.F_OK)
     return str(file_error(error, error.filename, doing="read" if reading else "written"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -93,11 +93,10 @@ def grid(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **styl
     rows = list(rows)
     table = Table(title=title, title_justify="left", **style)
     for name, *cells in zip(heads, *rows, strict=True):
-        if all(isinstance(one, int | float | None) for one in cells):
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            short = max(len(said(one)) for one in cells) <= _SHORT
-            table.add_column(name, overflow="fold", no_wrap=short)
+        numbers = all(isinstance(one, int | float | None) for one in cells)
+        short = max(map(len, (name, *map(said, cells)))) <= _SHORT
+        justify: Literal["right", "left"] = "right" if numbers else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
         table.add_row(*("–" if one is None else said(one) for one in row))
     return table
