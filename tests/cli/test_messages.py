@@ -193,3 +193,12 @@ class TestCtrlC:
         said = "nothing was written; run the same command again to start over"
         assert running.communicate(timeout=600)[1] == f"clocs: interrupted; {said}\n"
         assert running.returncode == 130
+
+
+def test_a_folder_in_place_of_a_file_gets_a_sentence(small_store: Store, tmp_path: Path) -> None:
+    said = run("predict", small_store.path, tmp_path, code=1).stderr
+    assert "is a folder; give a classifier made by `clocs finetune`" in said
+    dry = ("reproduce", "table-1", "--out", tmp_path / "runs", "--dry-run", "--stores")
+    assert "holds neither stores" in run(*dry, tmp_path, code=1).stderr
+    assert "is not a folder" in run(*dry, tmp_path / "nowhere", code=1).stderr
+    assert "cannot be read: File name too long" in run("info", "x" * 300, code=1).stderr

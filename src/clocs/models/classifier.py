@@ -198,6 +198,8 @@ def load_classifier(path: Path | str) -> Classifier:
         CheckpointError: It is none, or is damaged.
     """
     path = weights_path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; give a classifier made by `clocs finetune`")
     try:
         facts, arrays = CLASSIFIER.read(path)
     except StoreError as error:
