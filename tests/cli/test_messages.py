@@ -170,7 +170,7 @@ class TestCtrlC:
         def stop(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("clocs.pretraining.pretrain._lines", stop)
+        monkeypatch.setattr("clocs.pretraining.pretrain._logged", stop)
         said = run(*shlex.split(again)[1:], code=130, cwd=tmp_path).stderr
         assert said == f"clocs: interrupted; to continue, run: {again}\n"
 
