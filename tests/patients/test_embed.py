@@ -185,7 +185,6 @@ def test_parquet_keeps_everything(
     facts = ("level", "encoder", "only_zeros", "zero_vectors", "problems", "frame", "leads")
     assert all(getattr(back, name) == getattr(full, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
-    assert back.arrays()["patient"].tolist() == full.rows["patient"].to_list()
     full.where(np.zeros(len(full), bool)).save(tmp_path / "none.parquet")
     assert Embeddings.load(tmp_path / "none.parquet").vectors.shape == (0, full.dim)
     (tmp_path / "bad.parquet").write_bytes(b"no")

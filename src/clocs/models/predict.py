@@ -6,7 +6,6 @@ only sums are kept.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -380,27 +379,15 @@ def prediction_table(classifier: Classifier, means: Means, *, over_time: bool) -
     return pl.DataFrame(columns | chances | decided | known({"problem": pl.String} | READ_SCHEMA))
 
 
-def fingerprint(classifier: Classifier) -> str:
-    """A sha256 of the card and all tensors, the same for the file and for what was read of it."""
-    made = hashlib.sha256(own_hash(classifier.card.to_dict()).encode())
-    groups = [classifier.head, classifier.reference]
-    groups += [tensors for one in classifier.encoders for tensors in (one.weights, one.buffers)]
-    for tensors in groups:
-        for name in sorted(tensors):
-            made.update(name.encode())
-            made.update(tensors[name].detach().cpu().contiguous().numpy().tobytes())
-    return made.hexdigest()
-
-
 def _write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> None:
-    """Write a parquet file, with the classifier's name and hash in its metadata; or a CSV.
+    """Write a CSV; or a parquet file, with the name and hash of the model in its metadata.
 
     What the labels mean is in that metadata, and in a column of the CSV.
     """
     private_folder(path.parent)
     words = classifier.card.meanings
     if path.suffix == ".parquet":
-        about = {MODEL: classifier.card.name, HASH: fingerprint(classifier)}
+        about = {MODEL: classifier.card.name, HASH: own_hash(classifier.card.to_dict())}
         about[MEANINGS] = json.dumps(words, ensure_ascii=False)
         write_rows(table, path, metadata=about)
         return

@@ -114,11 +114,6 @@ class Embeddings:
         facts = {name: getattr(self, name) for name in ("encoder", "problems", "frame", "leads")}
         return collect([self.vectors], [level], rows, self.dim, readings, **facts)[level]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as plain arrays by name: `vectors` and every column (labels as lists)."""
-        columns = {name: self.rows[name].to_numpy() for name in self.rows.columns}
-        return {"vectors": self.vectors, **columns}
-
     def save(self, path: Path | str) -> None:
         """Write one parquet file, complete or not at all: the rows, and a column `vector`."""
         path = Path(path)
