@@ -99,7 +99,6 @@ def steps() -> None:
     order, step_keys = torch.zeros(5, 2560, dtype=torch.int64), torch.zeros(10, 5).long()
     number = torch.zeros((), dtype=torch.int64)
     step_triton.step_inputs(order, step_keys, number, 256, on, fleet.steps)
-    step_triton.count_step(fleet.best_loss, number, on, loss)
 
 
 def randomness() -> None:
@@ -119,8 +118,8 @@ def losses() -> None:
     for shape in ((5, 2, 256, 128), (2, 4, 37, 256)):
         z = torch.zeros(shape, requires_grad=True)
         patients = torch.zeros(shape[0:3:2], dtype=torch.int64)
-        contrast_triton.patient_nce(z, patients, 0.1).sum().backward()
-        contrast_triton.nt_xent(z, 0.1).sum().backward()
+        contrast_triton.contrasted(z, 0.1, patients).sum().backward()
+        contrast_triton.contrasted(z, 0.1, None).sum().backward()
         contrast_triton.squared_distance(z[:, :2], z[:, :2].detach(), shape[2]).sum().backward()
 
 

@@ -65,7 +65,7 @@ def test_the_patients_loss_and_its_gradient_equal_torchs(
     agree(
         embeddings(shape),
         device,
-        lambda z: contrast_triton.patient_nce(z, there, temperature),
+        lambda z: contrast_triton.contrasted(z, temperature, there),
         lambda z: losses.patient_nce(z, patients, temperature),
     )
 
@@ -79,7 +79,7 @@ def test_nt_xent_and_its_gradient_equal_torchs(
     agree(
         embeddings(shape),
         device,
-        lambda z: contrast_triton.nt_xent(z, 0.1),
+        lambda z: contrast_triton.contrasted(z, 0.1, None),
         lambda z: losses.nt_xent(z, 0.1),
     )
 
@@ -89,7 +89,7 @@ def test_without_pairs_of_a_patient_the_diagonal_alone_counts(device: torch.devi
 
     patients = torch.arange(20).expand(2, -1)
     z = embeddings((2, 2, 20, 16))
-    ours = contrast_triton.patient_nce(z.to(device), patients.to(device), 0.1).cpu()
+    ours = contrast_triton.contrasted(z.to(device), 0.1, patients.to(device)).cpu()
     assert torch.allclose(ours, losses.patient_nce(z, patients), rtol=1e-5)
 
 
@@ -100,8 +100,8 @@ def test_a_members_loss_that_is_no_number_stays_its_own(device: torch.device) ->
     z[1, 0, 3, 2] = torch.nan
     patients = torch.zeros(2, 20, dtype=torch.int64, device=device)
     for loss in (
-        contrast_triton.patient_nce(z.to(device), patients, 0.1),
-        contrast_triton.nt_xent(z.to(device), 0.1),
+        contrast_triton.contrasted(z.to(device), 0.1, patients),
+        contrast_triton.contrasted(z.to(device), 0.1, None),
     ):
         assert loss.isfinite().tolist() == [True, False]
 

@@ -68,14 +68,3 @@ def test_a_steps_rows_and_keys_are_those_of_its_number(device: torch.device) -> 
         assert torch.equal(rows, order[:, within * 250 : (within + 1) * 250])
         assert torch.equal(keys, step_keys[within])
         assert on.tolist() == [number < 4, number < 2, False]
-
-
-def test_losses_of_those_with_a_batch_are_added_up(device: torch.device) -> None:
-    from clocs.kernels.step_triton import count_step
-
-    total = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, device=device)
-    number = torch.tensor(7, device=device)
-    on = torch.tensor([True, False, True], device=device)
-    count_step(total, number, on, torch.tensor([0.5, torch.nan, torch.inf], device=device))
-    assert total.tolist() == [1.5, 2.0, torch.inf]
-    assert int(number) == 8

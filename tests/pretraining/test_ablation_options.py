@@ -19,6 +19,7 @@ from clocs.evaluation.protocols import PROTOCOLS
 from clocs.frames.frames import Frames
 from clocs.frames.views import Views, instances
 from clocs.kernels import keyed_random
+from clocs.pretraining.batches import DeviceInstances
 from clocs.pretraining.losses import patient_nce, same_patient_pairs
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
@@ -35,6 +36,17 @@ METHODS = ("cmsc", "cmlc", "simclr", "byol", "mtssl", "supervised")
 
 def task_of(frames: Frames, plan: Plan) -> PretrainingTask:
     return PretrainingTask(frames, plan, device=CPU)
+
+
+def test_random_crops_are_functions_of_key_row_and_view_that_no_version_changes() -> None:
+    windows, room = torch.tensor([[0, 0], [1000, 1000], [2000, 2000]]), torch.tensor([500, 0, 99])
+    nothing = torch.zeros(3)
+    part = DeviceInstances(windows, nothing, nothing, nothing, room, (windows, room))
+    rows = torch.tensor([[0, 1, 2], [2, 0, 1]])
+    assert part.starts(rows, keyed_random.member_keys([0, 7])).tolist() == [
+        [402, 1000, 2028, 115, 1000, 2058],
+        [2032, 179, 1000, 2021, 450, 1000],
+    ]
 
 
 def test_pairs_of_one_instance_alone_have_no_off_diagonal_terms(small_frames: Frames) -> None:

@@ -306,7 +306,7 @@ def test_the_gather_gives_the_windows(small_frames: Frames) -> None:
 def test_settings_without_meaning_are_refused() -> None:
     with pytest.raises(SettingError, match="`epochs` must be at least 1"):
         Settings(epochs=0)
-    with pytest.raises(SettingError, match="learning rate `lr`"):
+    with pytest.raises(SettingError, match="`lr`, the learning rate, must be above 0, not -1"):
         Settings(lr=-1.0)
 
 

@@ -37,8 +37,6 @@ FILE = ArrayFile(
 SEXES = ("unknown", "male", "female")
 SEVERAL = "+"  # between the names of joined datasets
 ABSENT = -1  # in `starts`: this frame has no signal in this lead
-# Fields that earlier versions do not know, and the values that they stand for.
-_LATER: dict[str, object] = {"without_signal": 0, "fold": (), "folds": {}}
 _CODED = 1 << 22  # samples per piece of the coded signals
 _TOGETHER = 4096  # windows computed at once
 _PER_FRAME = ("starts", "scale", "recording", "patient", "segment", "split", "target")
@@ -216,12 +214,8 @@ class Frames:
         pieces = _encode(facts.pop("signals"))
         names = [name for name, value in facts.items() if isinstance(value, np.ndarray)]
         arrays = {name: facts.pop(name) for name in names}
-        for name, nothing in _LATER.items():  # so that earlier versions read what they can
-            if facts[name] == nothing:
-                del facts[name]
-        facts |= {"spec": self.spec.to_dict(), "samples": len(self.signals)}
-        if self.folds:
-            facts["folds"] = {name: folds.to_dict() for name, folds in self.folds.items()}
+        folds = {name: folds.to_dict() for name, folds in self.folds.items()}
+        facts |= {"spec": self.spec.to_dict(), "samples": len(self.signals), "folds": folds}
         arrays["signals.bytes"] = np.frombuffer(b"".join(pieces), np.uint8)
         arrays["signals.sizes"] = np.array([len(piece) for piece in pieces], np.int64)
         FILE.write(path, facts, arrays)

@@ -35,16 +35,10 @@ SLOTS = 8  # parts that a row's gradient is added up from, at most
 COMPARED = 4  # instances that a program of BYOL's loss compares
 
 
-def patient_nce(z: Tensor, patients: Tensor, temperature: float) -> Tensor:
-    """z: (members, views, batch, dim), patients: (members, batch) -> (members,)."""
+def contrasted(z: Tensor, temperature: float, patients: Tensor | None) -> Tensor:
+    """`patient_nce` of z: (members, views, batch, dim); without patients, `nt_xent`."""
     apply: Callable[..., Tensor] = _Contrast.apply
-    return apply(z, temperature, patients.contiguous())
-
-
-def nt_xent(z: Tensor, temperature: float) -> Tensor:
-    """z: (members, views, batch, dim) -> (members,)."""
-    apply: Callable[..., Tensor] = _Contrast.apply
-    return apply(z, temperature, None)
+    return apply(z, temperature, None if patients is None else patients.contiguous())
 
 
 class _Contrast(torch.autograd.Function):

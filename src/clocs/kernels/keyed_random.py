@@ -69,11 +69,6 @@ def of_rows(rows: Tensor) -> Iterator[None]:
         _ROWS.reset(before)
 
 
-def has_some_rows() -> bool:
-    """Whether this is within `of_rows`."""
-    return _ROWS.get() is not None
-
-
 def bits(key: Tensor, count: int) -> Tensor:
     """key: (members,) -> (members, count) int64 of uniformly random bits."""
     rows = _ROWS.get()
@@ -110,7 +105,7 @@ def _elements(rows: Tensor, count: int) -> Tensor:
 
 def uniform(key: Tensor, count: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """key: (members,) -> (members, count) uniform in [0, 1)."""
-    if can_use_triton(key) and key.numel() and not has_some_rows():
+    if can_use_triton(key) and key.numel() and _ROWS.get() is None:
         from clocs.kernels.keyed_random_triton import drawn
 
         return drawn(key, count, dtype)

@@ -21,7 +21,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,17 @@ _Contrast = c_struct(  # as in contrast.c
 )
 
 
+def _run(
+    function: Callable[..., Any],
+    kind: type[ctypes.Structure],
+    tensors: Mapping[str, Tensor | None],
+    **numbers: float,
+) -> None:
+    """Call a C function with the address of a struct of these numbers and tensors."""
+    places = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    function(ctypes.byref(kind(threads=torch.get_num_threads(), **numbers, **places)))
+
+
 def adam(
     numbers: dict[str, float], on: Tensor, loss: Tensor, given: dict[str, Tensor], **state: Tensor
 ) -> Tensor | None:
@@ -194,15 +205,8 @@ def adam(
     tensors = {k: v.contiguous() for k, v in (given | {"on": on, "loss": loss}).items()}
     tensors |= state | {"moved": moved}
     members, weights = theta.shape
-    step = _Adam(
-        members=members,
-        weights=weights,
-        statistics=state["buffers"].shape[1],
-        threads=torch.get_num_threads(),
-        **numbers,
-        **{k: v.data_ptr() for k, v in tensors.items()},
-    )
-    library.adam(ctypes.byref(step))
+    sizes = {"members": members, "weights": weights, "statistics": state["buffers"].shape[1]}
+    _run(library.adam, _Adam, tensors, **sizes, **numbers)
     return moved
 
 
@@ -227,9 +231,7 @@ def contrast(similarity: Tensor, positives: Tensor) -> tuple[Tensor, Tensor] | N
         "slope": slope,
         "scratch": similarity.new_empty(threads, 2 * wide + 7, wide),
     }
-    pointers = {k: v.data_ptr() for k, v in tensors.items()}
-    given = _Contrast(members=members, pairs=pairs, batch=batch, threads=threads, **pointers)
-    library.contrast(ctypes.byref(given))
+    _run(library.contrast, _Contrast, tensors, members=members, pairs=pairs, batch=batch)
     return value, slope
 
 
@@ -343,18 +345,9 @@ def _call(name: str, h: Tensor, weight: Tensor, dropout: float, **tensors: Tenso
         "sums": h.new_empty(members, n, 2, c_out),
         "scratch": h.new_empty(threads, convolved(length) + 4, c_out),
     }
-    given = _Block(
-        members=members,
-        n=n,
-        length=length,
-        h_stride=h.stride(0),
-        threads=threads,
-        threshold=threshold,
-        boost=65536 / (65536 - threshold),
-        epsilon=EPSILON,
-        **{k: v.data_ptr() for k, v in tensors.items() if v is not None},
-    )
-    getattr(library, name)(ctypes.byref(given))
+    sizes = {"members": members, "n": n, "length": length, "h_stride": h.stride(0)}
+    dropping = {"threshold": threshold, "boost": 65536 / (65536 - threshold)}
+    _run(getattr(library, name), _Block, tensors, **sizes, **dropping, epsilon=EPSILON)
 
 
 def _block_library(h: Tensor, weight: Tensor) -> ctypes.CDLL | None:

@@ -1,4 +1,4 @@
-"""What a training step does beside the task, on a GPU: its rows, Adam, and the counters.
+"""What a training step does beside the task, on a GPU: its rows, and Adam.
 
 Imported only where there is a GPU, or by tests in Triton's interpreter.
 """
@@ -60,12 +60,6 @@ def adam(
         triton.next_power_of_2(blocks), triton.cdiv(statistics, blocks * _SIZE), _SIZE,
     )  # fmt: skip
     return moved
-
-
-def count_step(total: Tensor, number: Tensor, on: Tensor, loss: Tensor) -> None:
-    """Add (members,) losses of those that are `on` to `total`, and one to `number`; in place."""
-    members = len(on)
-    _count[(1,)](total, number, on, loss, members, triton.next_power_of_2(members))
 
 
 _STATE = ("theta", "moment1", "moment2", "buffers", "steps", "live", "broken")
@@ -151,13 +145,3 @@ def _update(
         if (before >= 0) & (faults > 0):
             tl.store(broken + member, 1)
             tl.store(live + member, 0)
-
-
-@triton.jit
-def _count(total, number, on, loss, members, width: tl.constexpr):
-    m = tl.arange(0, width)
-    ok = m < members
-    has = tl.load(on + m, mask=ok, other=0) != 0
-    more = tl.where(has, tl.load(loss + m, mask=ok, other=0.0).to(tl.float64), 0.0)
-    tl.store(total + m, tl.load(total + m, mask=ok, other=0.0) + more, mask=ok)
-    tl.store(number, tl.load(number) + 1)

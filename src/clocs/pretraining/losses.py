@@ -41,9 +41,9 @@ def patient_nce(z: Tensor, patients: Tensor, temperature: float = 0.1) -> Tensor
         temperature: τ.
     """
     if in_kernels(z):
-        from clocs.kernels import contrast_triton
+        from clocs.kernels.contrast_triton import contrasted
 
-        return contrast_triton.patient_nce(z, patients, temperature)
+        return contrasted(z, temperature, patients)
     u = unit(z)
     a, b = torch.triu_indices(z.shape[1], z.shape[1], offset=1, device=z.device)
     ours, theirs = u.index_select(1, a) / temperature, u.index_select(1, b)
@@ -116,9 +116,9 @@ def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
     z: (members, views, batch, dim), not normalized -> (members,).
     """
     if in_kernels(z):
-        from clocs.kernels import contrast_triton
+        from clocs.kernels.contrast_triton import contrasted
 
-        return contrast_triton.nt_xent(z, temperature)
+        return contrasted(z, temperature, None)
     members, views, batch, dim = z.shape
     u = unit(z).reshape(members, views * batch, dim)
     similarity = u @ u.transpose(1, 2) / temperature

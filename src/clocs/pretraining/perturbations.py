@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
+from clocs.kernels.ranks import is_shared
 
 WINDOW: Final = 256  # samples of the Hann window of SpecAugment
 HOP: Final = 128
@@ -209,7 +210,7 @@ def _coins(x: Tensor, keys: Tensor) -> Tensor:
 
 def _noise(x: Tensor, keys: Tensor) -> Tensor:
     size = x.shape[1] * x.shape[2]
-    if keyed_random.has_some_rows():
+    if is_shared():
         draws, second = keyed_random.bits_in_groups(keys, size, 2)
         both = normals(draws, x.dtype).view(len(keys), size, 2)
         return both.gather(2, second.expand(len(keys), -1)[..., None]).view(x.shape)

@@ -78,7 +78,6 @@ def pretrain(
     test_folds: Sequence[str] | None = None,
     validation_folds: Sequence[str] | None = None,
     split_seed: int = 0,
-    frame: FrameSpec | None = None,
     seconds: float | None = None,
     rate: float | None = None,
     device: str | None = None,
@@ -122,7 +121,6 @@ def pretrain(
         validation_folds: The folds to validate on; where they are numbers, the last but one by
             default.
         split_seed: Random seed for the patient split.
-        frame: A frame other than the dataset's own; without filters, it has those of the store.
         seconds: Duration of a frame; the store's by default, 5 for encoders of many leads.
         rate: Samples per second of a frame; the store's by default, 100 for encoders of many leads.
         device: Device to compute on: cpu, cuda, cuda:1 …; the best available by default.
@@ -161,7 +159,7 @@ def pretrain(
         usual = frame_for(manifest, segments=plan.row.views.segments)
         if plan.multilead:
             usual = replace(MANY_LEADS_FRAME, filters=usual.filters)
-        spec = _frame_of(usual, frame, seconds, rate)
+        spec = _frame_of(usual, seconds, rate)
         if plan.multilead:
             chosen = leads_of_any(stores, leads or STANDARD_LEADS)
         else:
@@ -192,21 +190,15 @@ def pretrain(
         )
 
 
-def _frame_of(
-    usual: FrameSpec, frame: FrameSpec | None, seconds: float | None, rate: float | None
-) -> FrameSpec:
-    """The frame to use in place of the usual one, with its filters where it has none."""
-    if seconds is not None or rate is not None:
-        if frame is not None:
-            raise SettingError("give `frame`, or `seconds` and `rate`, not both")
-        seconds = usual.seconds if seconds is None else seconds
-        rate = usual.rate if rate is None else rate
-        if not rate > 0:
-            raise SettingError(f"`rate` must be above 0 Hz, not {rate}")
-        frame = FrameSpec(seconds, max(1, round(seconds * rate)))
-    if frame is None:
+def _frame_of(usual: FrameSpec, seconds: float | None, rate: float | None) -> FrameSpec:
+    """The usual frame, or one of another duration or rate."""
+    if seconds is None and rate is None:
         return usual
-    return frame if frame.filters else replace(frame, filters=usual.filters)
+    seconds = usual.seconds if seconds is None else seconds
+    rate = usual.rate if rate is None else rate
+    if not rate > 0:
+        raise SettingError(f"`rate` must be above 0 Hz, not {rate}")
+    return replace(usual, seconds=seconds, samples=max(1, round(seconds * rate)))
 
 
 def pretrain_frames(
@@ -257,8 +249,9 @@ def pretrain_frames(
         device=device,
         copies=TRAINED if plan.objective else 1,
     )
-    first = origins[0] if origins else None
-    expect_readable(make_card(frames, plan, 0, frame=frame, device=device, init=first))
+    about: dict[str, Any] = {"frame": frame, "device": device, "recording_hashes": recording_hashes}
+    about |= {"processes": ranks.size, "shared": shared}
+    expect_readable(make_card(frames, plan, 0, init=origins[0] if origins else None, **about))
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file; give a folder as `out`")
     with locked(out) if ranks.first else nullcontext():
@@ -296,16 +289,7 @@ def pretrain_frames(
                 raise
         checkpoints = {
             file: make_checkpoint(
-                frames,
-                plan,
-                trained,
-                member,
-                frame=frame,
-                device=device,
-                init=origins[member] if origins else None,
-                recording_hashes=recording_hashes,
-                processes=ranks.size,
-                shared=shared,
+                frames, plan, trained, member, init=origins[member] if origins else None, **about
             )
             for member, file in enumerate(files)
             if not trained.diverged[member]
@@ -423,20 +407,14 @@ def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[C
         raise SettingError(
             f"`init` has no checkpoint of seed {missing[0]}; give one in all, or one per seed"
         )
-    shape = _shape(encoder)
     for checkpoint in init:
-        if _shape(checkpoint.encoder) != shape:
+        own = checkpoint.encoder
+        if replace(own, dropout=encoder.dropout) != encoder:
             raise SettingError(
-                f"`init` is an encoder {_shape(checkpoint.encoder)}, not {shape}; train with the "
-                "same encoder, embedding dimension and frame"
+                f"`init` is the encoder {checkpoint.card.encoder}; train with the same encoder, "
+                "embedding dimension and frame"
             )
     return [init[0] if len(init) == 1 else by_seed[seed] for seed in plan.seeds]
-
-
-def _shape(encoder: Encoder) -> str:
-    """What must agree for weights to fit."""
-    leads = f", leads {', '.join(encoder.leads)}" if encoder.leads else ""
-    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}{leads}"
 
 
 def _claim(

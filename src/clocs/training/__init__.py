@@ -62,24 +62,21 @@ class Settings:
         for name in ("epochs", "patience", "batch_size"):
             if getattr(self, name) < 1:
                 raise SettingError(f"`{name}` must be at least 1, not {getattr(self, name)}")
-        if not self.lr > 0:
-            raise SettingError(f"the learning rate `lr` must be above 0, not {self.lr}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in get_args(choices):
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
         if self.weight_decay is not None and self.optimizer != "adamw":
             raise SettingError("`weight_decay` needs `optimizer=adamw`; adam has none")
-        if not 0 <= self.decay < math.inf:
-            raise SettingError(f"`weight_decay` must be a number from 0, not {self.decay}")
-        if not 0 <= self.warm_up < 1:
-            raise SettingError(
-                f"`warm_up` is a share of all steps, at least 0 and below 1, not {self.warm_up}"
-            )
-        if self.average is not None and not 0 < self.average < 1:
-            raise SettingError(
-                f"`average` must be above 0 and below 1, such as 0.998, not {self.average}"
-            )
+        fits = {
+            "`lr`, the learning rate, must be above 0": self.lr > 0,
+            "`weight_decay` must be a number from 0": 0 <= self.decay < math.inf,
+            "`warm_up` is a share of all steps, at least 0 and below 1": 0 <= self.warm_up < 1,
+            "`average` must be above 0 and below 1": self.average is None or 0 < self.average < 1,
+        }
+        for sentence, fit in fits.items():
+            if not fit:
+                raise SettingError(f"{sentence}, not {getattr(self, sentence.split('`')[1])}")
 
     @property
     def decay(self) -> float:

@@ -172,8 +172,8 @@ def fit(
         replicas = Replicas.start(theta, statistics, averaged=averaged)
     ranks.put(replicas.state.values())
     alone = ranks.size == 1 or task.shared  # what it knows is all that there is to know
-    kind = ActiveReplicas if alone else DistributedReplicas
-    active = kind(task, replicas, layouts, keys, settings, ranks)
+    dividing = ALONE if alone else ranks
+    active = ActiveReplicas(task, replicas, layouts, keys, settings, dividing)
     saved, unsaved = time.perf_counter(), False
     try:
         while int(active.part.epoch) < settings.epochs and active.trains():
@@ -207,7 +207,10 @@ def fit(
 
 
 class ActiveReplicas:
-    """The members that still train, a part of all replicas, and their engine."""
+    """The members that still train, a part of all replicas, and their engine.
+
+    Of several processes in `ranks`, each trains some of the members.
+    """
 
     def __init__(
         self,
@@ -223,16 +226,18 @@ class ActiveReplicas:
         self.members = list(range(len(keys)))  # of the replicas, that are in the part
         self.part = replicas
         self.engine = Engine(task, replicas, layouts, keys, settings)
-        self._values: dict[str, list[float]] = {}  # of the last epoch of each member
-        self._of_each = [self.members]  # of each process, those that it trains
-        self._divide()
+        # (values, members) of the last epoch of each: its training loss, whether it was live, …
+        self._table = torch.zeros(0, len(keys), dtype=torch.float64)
+        if ranks.size > 1:
+            self._go_on_with(list(ranks.divided(len(keys))[ranks.rank]))
 
-    def _divide(self) -> None:
-        """Take the members of this process, where there are others."""
+    def _of_all(self, own: Tensor) -> Tensor:
+        """The sum over all processes."""
+        return summed(own) if self.ranks.size > 1 else own
 
     def trains(self) -> bool:
         """Whether any member still trains."""
-        return bool(self.part.live.any())
+        return bool(self._of_all(self.part.live.sum()))
 
     def leave_out_finished(self) -> None:
         """Go on with those that still train, once they are few enough to pay for a new start."""
@@ -251,72 +256,38 @@ class ActiveReplicas:
 
     def epoch(self, began: float, on_step: Callable[[int, int], None]) -> Epoch:
         """One epoch; what is known of all members at its end."""
-        live = self.part.live.tolist()
-        train_loss = self.engine.train_epoch(on_step)
+        live, train_loss = self.part.live.clone(), torch.zeros_like(self.part.best_loss)
+        if bool(live.any()):  # or other processes train
+            train_loss = self.engine.train_epoch(on_step)
         metrics = self.engine.validate()
         chosen = metrics[self.task.criterion]
         lowest = chosen if self.task.criterion == "loss" else 1 - chosen
         keep_last = self.settings.keep == "last"
         self.part.end_epoch(lowest, self.settings.patience, keep_last=keep_last)
-        losses, alive = [0.0] * len(self.keys), [False] * len(self.keys)
-        for member, loss, trains in zip(self.members, train_loss.tolist(), live, strict=True):
-            losses[member], alive[member] = loss, trains
-        for name, values in metrics.items():
-            known = self._values.setdefault(name, [0.0] * len(self.keys))
-            for member, value in zip(self.members, values.tolist(), strict=True):
-                known[member] = value
+        rows = [row.double().cpu() for row in (train_loss, live, *metrics.values())]
+        if not len(self._table):
+            self._table = self._table.new_zeros(len(rows), len(self.keys))
+        self._table[:2] = 0
+        self._table[:, self.members] = torch.stack(rows)
+        instances = torch.tensor(self.engine.instances(live.tolist()))
+        losses, alive, *values = self._of_all(self._table).tolist()
         return Epoch(
             number=int(self.part.epoch),
             seconds=time.perf_counter() - began,
-            instances=self.engine.instances(live),
+            instances=int(self._of_all(instances)),
             train_loss=losses,
-            validation={name: list(values) for name, values in self._values.items()},
-            live=alive,
+            validation=dict(zip(metrics, values, strict=True)),
+            live=[bool(trains) for trains in alive],
         )
 
     def gather(self) -> Replicas:
         """The state of all members."""
         self.replicas.put(self.members, self.part)
+        for rank, members in enumerate(self.ranks.divided(len(self.keys))):
+            rows = slice(members.start, members.stop)
+            state = self.replicas.state.items()
+            self.ranks.put((t[rows] for name, t in state if name != "epoch"), rank)
         return self.replicas
-
-
-class DistributedReplicas(ActiveReplicas):
-    """The same in several processes, each of which trains some of the members."""
-
-    def _divide(self) -> None:
-        self._of_each = [list(members) for members in self.ranks.divided(len(self.keys))]
-        self._go_on_with(self._of_each[self.ranks.rank])
-
-    def trains(self) -> bool:
-        return bool(summed(self.part.live.sum()))
-
-    def epoch(self, began: float, on_step: Callable[[int, int], None]) -> Epoch:
-        if super().trains():
-            own = super().epoch(began, on_step)
-        else:  # wait for the others
-            self.part.epoch += 1
-            none = [0.0] * len(self.keys)
-            values = self._values or dict.fromkeys(self.engine.validate(), none)
-            own = Epoch(int(self.part.epoch), 0.0, 0, none, values, [False] * len(self.keys))
-        names = list(own.validation)
-        rows = [own.train_loss, own.live, *(own.validation[name] for name in names)]
-        made = summed(torch.tensor(rows, dtype=torch.float64, device=self.keys.device)).tolist()
-        return Epoch(
-            number=own.number,
-            seconds=time.perf_counter() - began,
-            instances=int(summed(torch.tensor(own.instances, device=self.keys.device))),
-            train_loss=made[0],
-            validation=dict(zip(names, made[2:], strict=True)),
-            live=[bool(trains) for trains in made[1]],
-        )
-
-    def gather(self) -> Replicas:
-        whole = super().gather()
-        for rank, members in enumerate(self._of_each):
-            rows = slice(members[0], members[-1] + 1)
-            of_rank = (t[rows] for name, t in whole.state.items() if name != "epoch")
-            self.ranks.put(of_rank, rank)
-        return whole
 
 
 class Engine:
@@ -413,13 +384,8 @@ class Engine:
         with torch.no_grad():
             self.task.after_step(*unpack(self.layouts, replicas.theta, replicas.buffers), moved)
             replicas.take_average(self.optimizer, moved)
-        if replicas.in_kernels(losses):
-            from clocs.kernels.step_triton import count_step
-
-            count_step(self.total, self.number, on, losses)
-        else:
-            self.total += torch.where(on, losses, 0)
-            self.number += 1
+        self.total += torch.where(on, losses, 0)
+        self.number += 1
         return {}
 
     def _inputs(self) -> tuple[Tensor, Tensor, Tensor]:

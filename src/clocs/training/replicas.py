@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -283,13 +283,10 @@ class Optimizer:
             dtype: Of weights.
         """
 
-        def row(values: Iterable[float]) -> Tensor:
-            sizes = (math.prod(shape) for shape in shapes.values())
-            parts = [
-                torch.full((size,), value, dtype=dtype)
-                for size, value in zip(sizes, values, strict=True)
-            ]
-            return torch.cat(parts)[None].to(steps.device)
+        def row(values: list[float]) -> Tensor:
+            sizes = torch.tensor([math.prod(shape) for shape in shapes.values()])
+            made = torch.tensor(values, dtype=dtype).repeat_interleave(sizes)
+            return made[None].to(steps.device)
 
         factors = [lr_factor(name) for name in shapes]
         # biases and scales of norms have one dimension
