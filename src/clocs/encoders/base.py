@@ -40,11 +40,8 @@ class Encoder(ABC):
     # whether several processes can train it on one batch: its statistics are `ranks.moments`
     # and what it draws at random is `keyed_random`'s
     shares_batches: ClassVar[bool] = False
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a step of it can be captured as a CUDA graph: it never waits for the host."""
-        return True
+    # whether a step of it can be captured as a CUDA graph: it never waits for the host
+    capturable: ClassVar[bool] = True
 
     @abstractmethod
     def parameters(self, keys: Tensor) -> Weights:

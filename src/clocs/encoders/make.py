@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from threading import RLock
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -39,16 +39,10 @@ def is_multilead(name: str) -> bool:
     return bool(getattr(ENCODERS.get(name), "multilead", False))
 
 
-def usual_dimension(name: str) -> int:
-    """The dimension of the embeddings of the encoder of that name where none is chosen."""
-    own = getattr(ENCODERS.get(name), "embedding_dim", None)
-    return own if isinstance(own, int) else Encoder.embedding_dim
-
-
-def usual_dropout(name: str) -> float:
-    """The dropout of the encoder of that name where none is chosen."""
-    own = getattr(ENCODERS.get(name), "dropout", None)
-    return own if isinstance(own, float) else Encoder.dropout
+def or_default(given: Any, name: str, what: Literal["embedding_dim", "dropout"]) -> Any:
+    """What was chosen; where that is None, what the encoder of that name usually has."""
+    own = getattr(ENCODERS.get(name), what, None) if given is None else given
+    return own if isinstance(own, int | float) else getattr(Encoder, what)
 
 
 def make_encoder(
@@ -88,6 +82,8 @@ class ModuleEncoder(Encoder):
         module: Which all members' weights are put into; its own are never used.
     """
 
+    capturable: ClassVar[bool] = False  # seeding waits for the host
+
     make_module: Callable[..., Any] = nn.Identity
     module: nn.Module = field(default_factory=nn.Identity, repr=False, compare=False)
 
@@ -107,10 +103,6 @@ class ModuleEncoder(Encoder):
                 f"{(2, self.embedding_dim)}; its module must map (batch, leads, samples) to "
                 "(batch, embedding_dim)"
             )
-
-    @property
-    def capturable(self) -> bool:
-        return False  # seeding waits for the host
 
     def parameters(self, keys: Tensor) -> Weights:
         """As the module initializes itself, seeded by each member's key; keys: (members,)."""

@@ -207,7 +207,7 @@ class Residual(Encoder):
         shared = ranks.is_shared()  # asked here: the compiler cannot
         compiled = self.network.masked and is_compiled_for(x) and not shared
         forward = _forward(self, compiled=compiled, shared=shared)
-        sizes = _dropped_sizes(self.network, x.shape[1], x.shape[-1]) if self.dropout else ()
+        sizes = _dropped_sizes(self.network, x.shape[1], x.shape[-1]) if self.dropout else []
         z, seen = [], []
         for member, own in enumerate(x):
             key = keys[member : member + 1]
@@ -373,25 +373,17 @@ def _names(encoder: Residual) -> tuple[list[str], list[str]]:
     return list(encoder.parameters(torch.empty(0, dtype=torch.int64))), list(encoder.buffers(0))
 
 
-@cache
-def _dropped_sizes(network: Network, n: int, samples: int) -> tuple[int, ...]:
+def _dropped_sizes(network: Network, n: int, samples: int) -> list[int]:
     """How many numbers each block drops out of, for n frames.
 
     Random numbers are drawn before the forward pass, so that their 64-bit arithmetic is not
     compiled with it.
     """
-    sizes: list[int] = []
-
-    def drop(block: int, h: Tensor) -> Tensor:
-        sizes.append(h.numel())
-        return h
-
-    def convolved(conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
-        return _convolve(h, torch.empty(conv.shape, device="meta"), conv)
-
-    x = torch.empty(n, network.stem.c_in, 1, samples, device="meta")
-    network.run(x, None, convolved, drop)
-    return tuple(sizes)
+    steps, sizes = -(-samples // network.stem.stride) // (2 if network.pooled_stem else 1), []
+    for first, _, _ in network.blocks:
+        steps = -(-steps // first.stride)
+        sizes.append(n * first.c_out * steps)
+    return sizes
 
 
 def _trained(

@@ -19,8 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from clocs.errors import ClocsWarning, SettingError
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from clocs.store.store import Store
 
 PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
@@ -278,13 +276,15 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
             ClocsWarning,
             stacklevel=2,
         )
-    fold: tuple[str, ...] = ()
-    if names:
-        first = [""] * len(ids)
-        for place, own in zip(recording.tolist(), table["fold"], strict=True):
-            first[place] = first[place] or own or ""
-        fold = tuple(first)
-    if folds is not None and (torn := _torn(table, recording, fold, folds)):
+    every = zip(recording.tolist(), table["fold"], strict=True) if names else ()
+    given = [(place, own) for place, own in every if own]
+    first = dict(reversed(given))
+    fold = tuple(first.get(place, "") for place in range(len(ids))) if names else ()
+    torn = []
+    if folds is not None:
+        parts = {name: (name in folds.test, name in folds.validation) for name in names}
+        torn = [(place, own) for place, own in given if parts[own] != parts[first[place]]]
+    if torn:
         place, other = torn[0]
         sentence = (
             f"{len({place for place, _ in torn})} patients of {store.path} have recordings in "
@@ -300,18 +300,3 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
     else:
         part = folds.parts([f"{dataset}:{name}" for name in ids], fold, split_seed)
     return PatientSplit(ids, recording, part, fold, folds)
-
-
-def _torn(
-    table: pl.DataFrame, recording: NDArray[np.int64], fold: tuple[str, ...], folds: Folds
-) -> list[tuple[int, str]]:
-    """(patient, another fold) of recordings that are of another part than the patient's first."""
-
-    def part(name: str) -> tuple[bool, bool]:
-        return name in folds.test, name in folds.validation
-
-    return [
-        (place, own)
-        for place, own in zip(recording.tolist(), table["fold"], strict=True)
-        if own is not None and part(own) != part(fold[place])
-    ]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from clocs.encoders.base import Encoder, Weights
-from clocs.encoders.make import usual_dimension, usual_dropout
+from clocs.encoders.make import or_default
 from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
 from clocs.files import LOCK, leftovers, locked, write_atomic, writing
 from clocs.frames.frames import Frames, join
@@ -147,8 +147,8 @@ def pretrain(
             method=method,
             seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
             encoder=encoder,
-            embedding_dim=usual_dimension(encoder) if embedding_dim is None else embedding_dim,
-            dropout=usual_dropout(encoder) if dropout is None else dropout,
+            embedding_dim=or_default(embedding_dim, encoder, "embedding_dim"),
+            dropout=or_default(dropout, encoder, "dropout"),
             settings=Settings.choose(settings, manifest.batch_size, **settings_in(options)),
             options=options,
             perturb=perturb,
