@@ -11,7 +11,7 @@ import pytest
 import edf_files
 from clocs import Store
 
-MAX_FILES = {"pretrain": 50, "predict": 30, "reproduce": 55}
+MAX_FILES = {"pretrain": 44, "predict": 30, "reproduce": 55}
 COUNT = """
 import sys, threading
 from pathlib import Path
