@@ -373,7 +373,7 @@ def name_leads(
     folded = {key.strip().lower(): canonical_lead(lead) for key, lead in mapped.items()}
     given = [text.strip() for text in names]
     leads = [folded.get(text.lower()) or canonical_lead(text) for text in given]
-    for i, lead in _by_company(given, leads).items():
+    for i, lead in _by_company(tuple(given), tuple(leads)).items():
         if given[i].lower() not in folded and lead not in leads:
             leads[i] = lead
     noted: dict[str, str] = {}
@@ -399,7 +399,8 @@ def name_leads(
     return tuple(leads), {"leads": note} if note else {}
 
 
-def _by_company(given: Sequence[str], leads: Sequence[str]) -> dict[int, str]:
+@lru_cache(maxsize=256)  # most recordings of a dataset have the same leads
+def _by_company(given: tuple[str, ...], leads: tuple[str, ...]) -> Mapping[int, str]:
     """Leads of names that mean a lead only beside others, by their places."""
     found: dict[int, str] = {}
     numbers = {i: int(match[1]) for i, text in enumerate(given) if (match := _COUNTED(text))}

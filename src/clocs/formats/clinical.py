@@ -267,7 +267,8 @@ class _IshneFile(base.OpenFile):
             moment = day and datetime.combine(day, time(*clock)).isoformat()
         except ValueError:
             moment = day and day.isoformat()
-        crc = binascii.crc_hqx(source.piece(path, 10, self._start - 10), 0xFFFF) if checksum else 0
+        block = head[10:] + (source.piece(path, _HEADER, variable) if variable else b"")
+        crc = binascii.crc_hqx(block, 0xFFFF) if checksum else 0
         intact = checksum in (crc, crc >> 8 | (crc & 255) << 8)  # either order of bytes
         patient, recorder = (
             text.partition(b"\0")[0].decode("latin-1").strip() for text in (patient, recorder)

@@ -100,10 +100,10 @@ class Header:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether all signals are in one file of format 16, as those of most published records."""
+        """Whether all are in one file of format 16 or 516, as those of most published records."""
         first = self.signals[0]
-        plain = (first.file, "16", 0, first.offset, 1)  # without skew, one per frame
-        same = all(one[:5] == plain for one in self.signals)
+        plain = (first.file, first.format, 0, first.offset, 1)  # without skew, one per frame
+        same = all(one[:5] == plain for one in self.signals) and first.format in ("16", "516")
         return bool(same and first.file != NO_FILE and self.samples)
 
 
