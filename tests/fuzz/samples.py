@@ -380,7 +380,7 @@ def single_states() -> list[Files]:
 
 
 def indexes() -> list[Files]:
-    """Index folders of each kind, one of them with additions."""
+    """Index folders of each kind."""
     encoder = {f"checkpoint/{name}": data for name, data in checkpoints()[0].items()}
     fingerprint = load_checkpoint(_checkpoint()).fingerprint
     found = []
@@ -389,15 +389,8 @@ def indexes() -> list[Files]:
         def build(folder: Path, kind: str = kind) -> None:
             level: Level
             for level in ("patient", "recording"):
-                some, more = (
-                    _replaced(random_embeddings(n, dim=4, seed=n, start=n), fingerprint, level)
-                    for n in (80, 5)
-                )
-                index = PatientIndex.build(some, kind)  # type: ignore[arg-type]
-                index.save(folder / level)
-                if level == "patient":
-                    index.add(more)
-                    index.save(folder / level)
+                some = _replaced(random_embeddings(80, dim=4, seed=80), fingerprint, level)
+                PatientIndex.build(some, kind).save(folder / level)  # type: ignore[arg-type]
 
         found.append(encoder | made(build))
     return found
