@@ -199,8 +199,9 @@ class Recording:
                 f"recording {self.id} has no lead {', '.join(missing)}; "
                 + "; ".join(filter(None, (f"it has {has}", _how_to_name(self.leads))))
             )
-        steps = choose_leads(self.leads, wanted, self.digital, self.gain, self.baseline)
-        digital, gain, baseline = steps
+        digital, gain, baseline = choose_leads(
+            self.leads, wanted, self.digital, self.gain, self.baseline
+        )
         gaps = [
             replace(gap, lead=lead)
             for gap in self.gaps

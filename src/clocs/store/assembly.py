@@ -5,7 +5,6 @@ This imports polars, so readers are forked before it is imported.
 
 from __future__ import annotations
 
-import json
 import shutil
 import warnings
 from collections import deque
@@ -26,31 +25,19 @@ from clocs.datasets import base
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.datasets.pseudonyms import Pseudonyms
 from clocs.errors import ClocsWarning, StoreError, printable
-from clocs.files import LOCK, file_error, leftovers, locked, write_atomic
+from clocs.files import LOCK, file_error, leftovers, locked
 from clocs.formats.addresses import Address
 from clocs.formats.source import Source
 from clocs.recording import Filters
 from clocs.store import chunks
-from clocs.store.journal import PROGRESS, Done, Journal, parquet, progress_of, remove_journal
-from clocs.store.manifest import FORMAT, MANIFEST, FileHash, Manifest, shard_of
+from clocs.store.journal import PROGRESS, Done, Journal, progress_of, remove_journal
+from clocs.store.manifest import FORMAT, MANIFEST, Manifest, shard_of
 from clocs.store.readers import Readers, ReadResult
-from clocs.store.store import (
-    QUARANTINE,
-    QUARANTINE_SCHEMA,
-    SIGNALS,
-    TABLE,
-    TABLE_SCHEMA,
-    UNMATCHED,
-    Store,
-    content_hash,
-    open_store,
-)
+from clocs.store.store import SIGNALS, TABLE_SCHEMA, Store, content_hash, open_store, write_files
 
 _COMPRESSORS = 2
 # what a manifest says as the dataset does
-_AS_IN_DATASET = (
-    *("labels", "multilabel", "resample", "batch_size", "skip_flat", "keep_unlabeled"),
-)
+_AS_IN_DATASET = ["labels", "multilabel", "resample", "batch_size", "skip_flat", "keep_unlabeled"]
 _MAX_JOBS = 24  # chunks in memory that wait to be written
 
 
@@ -198,16 +185,6 @@ def _complete(job: Job, listing: Listing, out: Path, journal: Journal, *, is_sha
     if not is_shard:
         give_notices(dataset, listing)
     samples = journal.done.samples
-    rows = [asdict(one) for one in quarantined]
-    contents: dict[str, bytes | memoryview] = {
-        TABLE: parquet(table),
-        QUARANTINE: parquet(pl.DataFrame(rows, schema=QUARANTINE_SCHEMA)),
-        UNMATCHED: json.dumps(listing.rows_without_recording, ensure_ascii=False).encode(),
-    }
-    for name, content in contents.items():
-        write_atomic(out / name, content)
-    chunks.write_header(out / SIGNALS, samples=samples, chunk=chunks.CHUNK_SAMPLES)
-    names = (*contents, f"{SIGNALS}/zarr.json")
     manifest_of(
         job._replace(dataset=dataset),
         listing,
@@ -217,7 +194,7 @@ def _complete(job: Job, listing: Listing, out: Path, journal: Journal, *, is_sha
         samples=samples,
         chunk=chunks.CHUNK_SAMPLES,
         signal_bytes=chunks.bytes_on_disk(out / SIGNALS, journal.done.chunks),
-        files={name: FileHash.from_file(out / name) for name in names},
+        files=write_files(out, table, quarantined, listing.rows_without_recording, samples),
         content_hash=content_hash(table),
     ).write(out)
     remove_journal(out)

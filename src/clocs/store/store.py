@@ -28,6 +28,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path, PurePosixPath
@@ -38,15 +39,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs import files
+from clocs.datasets.base import Quarantined
 from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
 from clocs.formats import addresses
 from clocs.formats.addresses import Address, MissingError, parse_path_or_url
 from clocs.limits import MAX_TABLE_BYTES
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead, with_derived
+from clocs.store import chunks
 from clocs.store import table as tables
-from clocs.store.chunks import SampleReader, bytes_on_disk
-from clocs.store.journal import progress_of
-from clocs.store.manifest import MANIFEST, Manifest, damaged, rebuild_hint, shards_in
+from clocs.store.journal import parquet, progress_of
+from clocs.store.manifest import MANIFEST, FileHash, Manifest, damaged, rebuild_hint, shards_in
 
 SIGNALS = "signals"
 TABLE = "table.parquet"
@@ -54,7 +56,7 @@ QUARANTINE = "quarantine.parquet"
 UNMATCHED = "rows_without_recording.json"
 _BATCH = 1024  # files at an address whose names are in memory
 _WAIT_S = 0.2
-_FILES = {TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json"}  # in every manifest
+_FILES = (TABLE, QUARANTINE, UNMATCHED, f"{SIGNALS}/zarr.json")  # in every manifest
 
 TABLE_SCHEMA = tables.table_schema()
 QUARANTINE_SCHEMA = {"id": pl.String, "reason": pl.String, "detail": pl.String}
@@ -209,11 +211,13 @@ class Store:
             if progress is not None:
                 progress(row + 1, len(self))
 
-    def _reader(self) -> SampleReader:
+    def _reader(self) -> chunks.SampleReader:
         pieces = zip(self._starts, self._pieces, strict=True)
-        return SampleReader([(at, one.path / SIGNALS, one.manifest.chunk) for at, one in pieces])
+        return chunks.SampleReader(
+            [(at, one.path / SIGNALS, one.manifest.chunk) for at, one in pieces]
+        )
 
-    def _samples(self, reader: SampleReader, row: dict[str, Any]) -> NDArray[np.int16]:
+    def _samples(self, reader: chunks.SampleReader, row: dict[str, Any]) -> NDArray[np.int16]:
         """The samples of a row's recording, compared with their digest."""
         flat = reader.read(row["offset"], row["offset"] + row["samples"] * len(row["leads"]))
         if files.digest(flat) != row["digest"]:
@@ -221,7 +225,7 @@ class Store:
             raise damaged(path, f"the samples of recording {row['id']} have changed")
         return flat
 
-    def _recording(self, reader: SampleReader, row: dict[str, Any]) -> Recording:
+    def _recording(self, reader: chunks.SampleReader, row: dict[str, Any]) -> Recording:
         flat = self._samples(reader, row)
         try:
             return tables.recording_of(row, flat)
@@ -235,12 +239,12 @@ class Store:
     def _read_table(self) -> pl.DataFrame:
         """The table of a folder whose files have the sizes that the manifest says."""
         path, manifest = self.path, self.manifest
-        if set(manifest.files) != _FILES:
+        if set(manifest.files) != set(_FILES):
             raise no_content(path / MANIFEST)
         sizes = {name: file.bytes for name, file in manifest.files.items()}
         try:
             found = {name: (path / name).stat().st_size for name in sizes}
-            found[SIGNALS] = bytes_on_disk(path / SIGNALS, manifest.chunks)
+            found[SIGNALS] = chunks.bytes_on_disk(path / SIGNALS, manifest.chunks)
         except OSError as error:
             raise StoreError(
                 f"{error.filename} is missing from the store; {rebuild_hint(path)}"
@@ -363,6 +367,23 @@ def expect_different_stores(stores: Sequence[Store]) -> None:
             same = "" if twice.path == store.path else f", which equals {twice.path},"
             raise SettingError(f"the store {store.path}{same} is given twice; give it once")
         seen |= dict.fromkeys(contents, store)
+
+
+def write_files(
+    folder: Path,
+    table: pl.DataFrame,
+    quarantined: Iterable[Quarantined],
+    unmatched: Sequence[str],
+    samples: int,
+) -> dict[str, FileHash]:
+    """Write all files of a store but its chunks and its manifest; their hashes by name."""
+    rows = pl.DataFrame([asdict(one) for one in quarantined], schema=QUARANTINE_SCHEMA)
+    files.write_atomic(folder / TABLE, parquet(table))
+    files.write_atomic(folder / QUARANTINE, parquet(rows))
+    names = json.dumps(unmatched, ensure_ascii=False)
+    files.write_atomic(folder / UNMATCHED, names.encode())
+    chunks.write_header(folder / SIGNALS, samples=samples, chunk=chunks.CHUNK_SAMPLES)
+    return {name: FileHash.from_file(folder / name) for name in _FILES}
 
 
 def content_hash(table: pl.DataFrame) -> str:
