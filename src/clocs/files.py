@@ -169,6 +169,14 @@ def csv_value(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
+def packaged_table(package: str, name: str) -> list[dict[str, str]]:
+    """The rows of a CSV file of a package."""
+    from importlib import resources  # it takes some milliseconds
+
+    text = (resources.files(package) / name).read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 def leftovers(path: Path) -> list[Path]:
     """Unfinished versions of a file, of writers that are at work or were killed."""
     name = re.compile(rf"\.{re.escape(path.name)}(\.[0-9a-f]{{8}})?{re.escape(_PARTIAL)}")

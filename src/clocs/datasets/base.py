@@ -6,7 +6,6 @@ something else, checks of a recording, and fields of headers.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 import os
@@ -15,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -275,12 +273,6 @@ def open_dataset(
     if source_path is None:
         return row.open(**chosen)
     return row.open(open_source(source_path, follow_links=follow_links), **chosen)
-
-
-def packaged_table(name: str) -> list[dict[str, str]]:
-    """The rows of a CSV file of this package."""
-    text = (files("clocs.datasets") / name).read_text("utf-8")
-    return list(csv.DictReader(text.splitlines()))
 
 
 def with_suffix(source: Source, suffix: str | tuple[str, ...]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clocs.datasets.base import packaged_table
+from clocs.files import packaged_table
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def _synonyms(row: dict[str, str]) -> tuple[str, ...]:
     return tuple(row["synonyms"].split("; ")) if row["synonyms"] else ()
 
 
-_CODES = packaged_table("snomed.csv")
+_CODES = packaged_table("clocs.datasets", "snomed.csv")
 # SNOMED codes of the classes that the challenge scored, of all classes, and the label of every
 # code: some are scored as one with another class.
 SCORED: Final = MappingProxyType({row["label"]: row["code"] for row in _CODES if row["scored"]})
@@ -47,7 +47,7 @@ LABELS: Final = MappingProxyType({row["code"]: row["same_as"] or row["label"] fo
 
 # The 71 statements of PTB-XL, and the classes of each set of labels, in order.
 STATEMENTS: Final = MappingProxyType(
-    {row["statement"]: row for row in packaged_table("scp_statements.csv")}
+    {row["statement"]: row for row in packaged_table("clocs.datasets", "scp_statements.csv")}
 )
 DIAGNOSTIC: Final = tuple(name for name, row in STATEMENTS.items() if row["superclass"])
 LABEL_SETS: Final = MappingProxyType(
@@ -83,7 +83,7 @@ _SHARED: Final = {
 
 def _of_datasets() -> dict[str, dict[str, LabelName]]:
     tables: dict[str, dict[str, LabelName]] = {}
-    for row in packaged_table("label_names.csv"):
+    for row in packaged_table("clocs.datasets", "label_names.csv"):
         label, name, more = row["label"], row["name"], _synonyms(row)
         made = LabelName(label, name, more)
         if row["same_as"]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
+from clocs.files import packaged_table
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import Annotations, read_annotations, read_wfdb
 from clocs.formats.wfdb_header import parse_header
@@ -30,7 +31,9 @@ _LABEL_SETS = {"rhythm": RHYTHMS, "beats": tuple(BEATS)}
 
 # Patients, and the split of De Chazal et al. 2004: DS1 to train on, of which some patients are for
 # validation (ours), DS2 to test on; records with paced beats are in neither.
-RECORDS: Final = MappingProxyType({row["record"]: row for row in base.packaged_table("mitbih.csv")})
+RECORDS: Final = MappingProxyType(
+    {row["record"]: row for row in packaged_table("clocs.datasets", "mitbih.csv")}
+)
 _NAME = re.compile(r"[12]\d\d")
 _PERSON = re.compile(r"(-?\d+)\s+([MF])\b\s*(.*)")
 

@@ -19,6 +19,7 @@ from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.datasets.label_names import CLASSES, LABELS, SCORED
 from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.files import packaged_table
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb, refuse_missing
 from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, Recording
@@ -40,7 +41,7 @@ CODES = {
 DATABASES: Final = MappingProxyType(
     {
         row["database"]: re.compile(row["recordings"])
-        for row in base.packaged_table("physionet2021.csv")
+        for row in packaged_table("clocs.datasets", "physionet2021.csv")
     }
 )
 _LABEL_SETS = {"scored": tuple(SCORED), "all": tuple(CLASSES)}
