@@ -47,7 +47,7 @@ class Option:
         default: Its value where none is given; where that is None, None is valid.
         help: What it is, as a phrase.
         kind: int, float, str, tuple (names, also as text with commas) or dict (pairs of names, also
-            as text such as 'a=b,c=d'); by default the default's.
+            as text such as 'a=b,c=d'); by default the default's, str where that is None.
         minimum: The least valid number.
         above: Valid numbers are greater than this.
         maximum: The greatest valid number.
@@ -65,7 +65,7 @@ class Option:
 
     @property
     def value_type(self) -> type:
-        return self.kind or type(self.default)
+        return self.kind or (str if self.default is None else type(self.default))
 
     def checked(self, value: Any) -> Any:
         """The value as its type, or a sentence that says what is valid."""

@@ -53,24 +53,20 @@ class FolderOptions:
         "Where the patient is named: header (names and numbers are kept), folder, folder:N, file, "
         "column:NAME of the table or pattern:REGEX on the path; by default the table, else "
         "pseudonyms of what files say, else each file is one",
-        kind=str,
     )
     labels: str | None = option(
         None,
         "Table of labels (CSV, TSV, Parquet, XLSX), or header, annotations or none, the default",
-        kind=str,
     )
-    id_column: str | None = option(
-        None, "Column of the table that names the files; found if left out", kind=str
-    )
+    id_column: str | None = option(None, "The table's column of file names; found if left out")
     label_columns: tuple[str, ...] | None = option(
         None,
         "Columns of the table that hold labels, thresholds such as 'LVEF<40', or 'none'",
         kind=tuple,
     )
-    codes: str | None = option(None, "Second table with names for the labels' codes", kind=str)
+    codes: str | None = option(None, "Second table with names for the labels' codes")
     code_names: str | None = option(
-        None, "Column of the names in that table; the second by default", kind=str
+        None, "Column of names in that second table; the second by default"
     )
     classes: tuple[str, ...] | None = option(
         None, "Labels to use, in this order; the most frequent first if left out", kind=tuple
@@ -87,13 +83,11 @@ class FolderOptions:
     rate: float | None = option(
         None, "Sampling rate in Hz of files that do not say", kind=float, minimum=50, maximum=10_000
     )
-    unit: str | None = option(None, "Unit of files that do not say, such as mV", kind=str)
+    unit: str | None = option(None, "Unit of files that do not say, such as mV")
     frame_seconds: float | None = option(
         None, "Seconds of a frame; chosen from the data by default", kind=float, above=0
     )
-    dataset: str | None = option(
-        None, "Name of the dataset in the store; 'folder' by default", kind=str
-    )
+    dataset: str | None = option(None, "Name of the dataset; 'folder' by default")
     keep_text: tuple[str, ...] | None = option(
         None,
         "Free text of headers to keep in the store, such as institution,statements, or all; none "
