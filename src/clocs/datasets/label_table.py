@@ -65,9 +65,7 @@ class FolderOptions:
         kind=tuple,
     )
     codes: str | None = option(None, "Second table with names for the labels' codes")
-    code_names: str | None = option(
-        None, "Column of names in that second table; the second by default"
-    )
+    code_names: str | None = option(None, "Column of names in that table; the second by default")
     classes: tuple[str, ...] | None = option(
         None, "Labels to use, in this order; the most frequent first if left out", kind=tuple
     )
