@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from numbers import Integral, Real
@@ -49,6 +49,7 @@ DERIVED = "leads derived"  # there, too: names, separated by commas
 _LONGEST_LEAD = 64  # characters; longer ones are no spelling of a lead
 MAINS = (50, 60)  # Hz
 MAX_GAPS = 100_000  # of one recording
+SHORTEST_FLAT = 1.0  # seconds
 
 _CANONICAL = {name.lower(): name for name in (*STANDARD_LEADS, "V7", "V8", "V9")}
 _CANONICAL |= {f"v{i}r": f"V{i}R" for i in range(1, 10)}
@@ -428,11 +429,7 @@ def _how_to_name(leads: Sequence[str]) -> str:
 
 
 def check_rate(rate: float, *, name: str) -> None:
-    """Refuse a sampling rate that no ECG has.
-
-    Raises:
-        UnusableError: implausible; the message contains `name`.
-    """
+    """Refuse a sampling rate that no ECG has; the message of the UnusableError contains `name`."""
     low, high = PLAUSIBLE_HZ
     if not low <= rate <= high:
         raise UnusableError(
@@ -442,13 +439,10 @@ def check_rate(rate: float, *, name: str) -> None:
 
 
 def check_plausible(recording: Recording) -> None:
-    """Refuse a recording whose rate, gain or amplitudes no ECG has.
+    """UnusableError (implausible) where no ECG has such a rate, gain or amplitudes.
 
     Gains and amplitudes are compared only where the unit is mV; everywhere gains must be finite
     and positive.
-
-    Raises:
-        UnusableError: implausible.
     """
     gain, zero = recording.gain, recording.baseline
     if _surely_plausible(recording.rate, recording.unit, gain.tobytes(), zero.tobytes()):
@@ -516,16 +510,8 @@ def quantize_with_gaps(
 ) -> Quantized:
     """As `quantize`, where values that are not finite become gaps, with 0 as their sample.
 
-    Leads without a single value are left out.
-
-    Args:
-        signal: (leads, samples), `per_mv` of its unit to the mV.
-        leads: Their names.
-        name: Of the recording, for the message.
-        per_mv: How many of the unit make one mV.
-
-    Raises:
-        UnusableError: nan, where there is no value at all or almost nothing but gaps.
+    Leads without a single value are left out. UnusableError (nan) where there is no value at all or
+    almost nothing but gaps.
     """
     try:  # most have a value everywhere, which `quantize` finds out on its way
         return Quantized(tuple(leads), *quantize(signal, per_mv), ())
@@ -539,11 +525,7 @@ def quantize_with_gaps(
 def find_gaps(
     missing: NDArray[np.bool_], leads: Sequence[str], *, name: str
 ) -> tuple[list[int], tuple[Gap, ...]]:
-    """Rows of `missing` (leads, samples) that have values, and the gaps in them.
-
-    Raises:
-        UnusableError: nan, where there is no value at all or almost nothing but gaps.
-    """
+    """Rows of `missing` (leads, samples) with values, and the gaps in them, or UnusableError."""
     kept = [i for i, row in enumerate(missing) if not row.all()]
     if not kept:
         raise UnusableError("nan", f"{name} has no value in any lead")
@@ -555,3 +537,50 @@ def find_gaps(
         pairs = edges.reshape(-1, 2).tolist()
         gaps += [Gap(start, stop, leads[i]) for start, stop in pairs]
     return kept, tuple(gaps)
+
+
+def flat_stretches(recording: Recording) -> tuple[Gap, ...]:
+    """Stretches of at least a second over which a lead does not change by a single step."""
+    least = max(2, round(SHORTEST_FLAT * recording.rate))
+    found = []
+    for lead, values in zip(recording.leads, recording.digital, strict=True):
+        if not _may_be_flat(values, least):
+            continue
+        edges = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [len(values)]))
+        for place in np.flatnonzero(np.diff(edges) >= least):
+            found.append(Gap(int(edges[place]), int(edges[place + 1]), lead))
+    return tuple(found)
+
+
+def _may_be_flat(values: NDArray[np.int16], least: int) -> bool:
+    """Whether some stretch of half that many samples is flat: nearly all recordings have none."""
+    step = least // 2
+    few = values[::step]  # a flat stretch holds two of them in a row
+    for place in (np.flatnonzero(few[1:] == few[:-1]) * step).tolist():
+        if (values[place : place + step + 1] == values[place]).all():
+            return True
+    return False
+
+
+def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collection[str]) -> None:
+    """UnusableError where no lead is known, all are flat, or they are shorter than a frame."""
+    if not any(lead in known_leads for lead in recording.leads):
+        found = ", ".join(recording.leads)
+        detail = f"{recording.id} has {found}; one of {', '.join(known_leads)} is needed"
+        raise UnusableError("no known lead", detail)
+    check_varies(recording)
+    needed = round(frame.seconds * recording.rate)
+    if recording.samples < needed:
+        detail = (
+            f"{recording.id} has {recording.samples} samples ({recording.seconds:.2f} s), "
+            f"a frame needs {needed}"
+        )
+        raise UnusableError("too short", detail)
+
+
+def check_varies(recording: Recording) -> None:
+    """UnusableError where a recording is constant in every lead."""
+    digital = recording.digital
+    # Nearly every recording varies at its start: only the others are checked in full.
+    if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
+        raise UnusableError("flat", f"{recording.id} is constant in every lead")

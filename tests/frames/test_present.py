@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clocs.datasets.base import flat_stretches
 from clocs.frames.frames import ABSENT, Frames, join
 from clocs.frames.make import make_frames, plan_frames
 from clocs.frames.signals import bridged, touched
 from clocs.frames.views import Views, instances
-from clocs.recording import FrameSpec, Gap, Recording
+from clocs.recording import FrameSpec, Gap, Recording, flat_stretches
 from clocs.store.prepare import prepare
 from clocs.store.store import Store
 from fake_dataset import FakeDataset

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clocs.datasets.base import flat_stretches
-from clocs.recording import Gap, Recording
+from clocs.recording import Gap, Recording, flat_stretches
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(1, 25)), max_size=12), st.integers(2, 12))

@@ -11,21 +11,18 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from clocs.errors import SettingError, SourceError, UnusableError, first_of
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
 from clocs.limits import MAX_HEADER_BYTES, MAX_TABLE_BYTES
-from clocs.recording import FrameSpec, Gap, Recording
+from clocs.recording import FrameSpec, Recording
 from clocs.registry import Option, chosen_options, rows_in
 
 if TYPE_CHECKING:
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
 # Names of files and recordings, quotations and numbers in the detail of a fault.
 _VARYING = re.compile(r"^\S+|'[^']*'|\"[^\"]*\"|\S*[\d/\\]\S*")
 _MAX_KINDS = 5
-SHORTEST_FLAT = 1.0  # seconds
 _SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 
 
@@ -366,61 +362,6 @@ def count_files(source: Source) -> str:
         return "no files"
     parts = [f"{count:,} {suffix}" for suffix, count in counts.most_common(4)]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts) + " files"
-
-
-def check_signal(recording: Recording, *, frame: FrameSpec, known_leads: Collection[str]) -> None:
-    """Refuse a recording that is unusable as a whole; single leads may be flat.
-
-    Raises:
-        UnusableError: no known lead, flat or too short.
-    """
-    if not any(lead in known_leads for lead in recording.leads):
-        found = ", ".join(recording.leads)
-        detail = f"{recording.id} has {found}; one of {', '.join(known_leads)} is needed"
-        raise UnusableError("no known lead", detail)
-    check_varies(recording)
-    needed = round(frame.seconds * recording.rate)
-    if recording.samples < needed:
-        detail = (
-            f"{recording.id} has {recording.samples} samples ({recording.seconds:.2f} s), "
-            f"a frame needs {needed}"
-        )
-        raise UnusableError("too short", detail)
-
-
-def check_varies(recording: Recording) -> None:
-    """Refuse a recording that is constant in every lead.
-
-    Raises:
-        UnusableError: flat.
-    """
-    digital = recording.digital
-    # Nearly every recording varies at its start: only the others are checked in full.
-    if not (digital[:, :64] != digital[:, :1]).any() and (digital == digital[:, :1]).all():
-        raise UnusableError("flat", f"{recording.id} is constant in every lead")
-
-
-def flat_stretches(recording: Recording) -> tuple[Gap, ...]:
-    """Stretches of at least a second over which a lead does not change by a single step."""
-    least = max(2, round(SHORTEST_FLAT * recording.rate))
-    found = []
-    for lead, values in zip(recording.leads, recording.digital, strict=True):
-        if not _may_be_flat(values, least):
-            continue
-        edges = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [len(values)]))
-        for place in np.flatnonzero(np.diff(edges) >= least):
-            found.append(Gap(int(edges[place]), int(edges[place + 1]), lead))
-    return tuple(found)
-
-
-def _may_be_flat(values: NDArray[np.int16], least: int) -> bool:
-    """Whether some stretch of half that many samples is flat: nearly all recordings have none."""
-    step = least // 2
-    few = values[::step]  # a flat stretch holds two of them in a row
-    for place in (np.flatnonzero(few[1:] == few[:-1]) * step).tolist():
-        if (values[place : place + step + 1] == values[place]).all():
-            return True
-    return False
 
 
 def parse_age(text: str | None) -> float | None:

@@ -17,7 +17,7 @@ from clocs.errors import UnusableError
 from clocs.formats import clinical
 from clocs.formats.source import stem
 from clocs.limits import MAX_TABLE_BYTES
-from clocs.recording import UNNAMED_LEAD, Episode, FrameSpec, Recording
+from clocs.recording import UNNAMED_LEAD, Episode, FrameSpec, Recording, check_signal
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}
 _COMMITTEE = re.compile(r"(.+)_grp\d*\.episodes\.json$")
@@ -73,7 +73,7 @@ class Cardiology(PublishedDataset):
         if last > recording.samples:
             detail = f"{entry.id} has {recording.samples} samples, its episodes end at {last}"
             raise UnusableError("truncated", detail)
-        base.check_signal(recording, frame=self.frame, known_leads=(UNNAMED_LEAD,))
+        check_signal(recording, frame=self.frame, known_leads=(UNNAMED_LEAD,))
         self._check_labels(entry.id, recording, episodes)
         return dataclasses.replace(recording, patient=entry.patient, episodes=episodes)
 

@@ -16,7 +16,7 @@ from clocs.formats.base import ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.text_table import read_table
 from clocs.formats.wfdb import read_wfdb, refuse_missing
-from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
+from clocs.recording import STANDARD_LEADS, FrameSpec, Recording, check_signal
 
 TABLE = "Diagnostics.xlsx"
 _STATED = ReadOptions(rate=500.0, unit="µV")  # by the publication; the tables hold numbers alone
@@ -65,7 +65,7 @@ class Chapman(PublishedDataset):
         else:
             recording = read_wfdb(self.source, entry.path)
         refuse_missing(recording)
-        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         extra = base.header_extra(recording)
         extra.pop("notice", None)  # about what the publication states
         label = _label(entry, header=extra.get("rhythm", ""))

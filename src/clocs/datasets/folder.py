@@ -31,6 +31,7 @@ from clocs.recording import (
     FrameSpec,
     Recording,
     canonical_lead,
+    check_varies,
     stretches_between,
 )
 
@@ -352,7 +353,7 @@ class Folder(Dataset):
         recording = own.read(self.source, entry.path, options)
         if self.options.leads is not None:
             recording = _with_leads(recording, self.options.leads)
-        base.check_varies(recording)
+        check_varies(recording)
         extra = self._kept(base.header_extra(recording))
         if "of" in info:
             extra |= {"part_of": info["of"], "from_second": info["start"]}

@@ -18,7 +18,7 @@ from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import Annotations, read_annotations, read_wfdb
 from clocs.formats.wfdb_header import parse_header
 from clocs.limits import MAX_HEADER_BYTES
-from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording
+from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording, check_signal
 
 RHYTHMS: Final = (
     *("N", "AB", "AFIB", "AFL", "B", "BII", "IVR", "NOD", "P", "PREX", "SBR", "SVTA", "T"),
@@ -75,7 +75,7 @@ class MITBIH(PublishedDataset):
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
-        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         notes = read_annotations(self.source, entry.path, "atr")
         rhythm = self.label_set == "rhythm"
         header = parse_header(self.source.read(entry.path, MAX_HEADER_BYTES), name=entry.path)

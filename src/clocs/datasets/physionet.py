@@ -22,7 +22,7 @@ from clocs.errors import SettingError, SourceError, UnusableError
 from clocs.files import packaged_table
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb, refuse_missing
-from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, Recording
+from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, Recording, check_signal
 
 # Some copies hold the first labels under a name of their own, and newer ones as REFERENCE.csv.
 TABLES = {"original": ("REFERENCE-original.csv", "REFERENCE.csv"), "v3": ("REFERENCE-v3.csv",)}
@@ -86,7 +86,7 @@ class PhysioNet2017(PublishedDataset):
             raise UnusableError("unknown label", detail)
         recording = read_wfdb(self.source, entry.path)
         refuse_missing(recording)
-        base.check_signal(recording, frame=self.frame, known_leads=(UNNAMED_LEAD,))
+        check_signal(recording, frame=self.frame, known_leads=(UNNAMED_LEAD,))
         extra = base.header_extra(recording)
         return replace(recording, labels=(label,), extra=extra)
 
@@ -139,7 +139,7 @@ class PhysioNet2020(PublishedDataset):
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
         refuse_missing(recording)
-        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         return replace(
             recording,
             labels=_nine_labels(entry.id, recording.extra.get("Dx", "")),
@@ -222,7 +222,7 @@ class PhysioNet2021(PublishedDataset):
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
-        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         extra = base.header_extra(recording)
         return replace(
             recording,

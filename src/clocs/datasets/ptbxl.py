@@ -19,7 +19,7 @@ from clocs.datasets.label_names import DIAGNOSTIC, LABEL_SETS, statement_label
 from clocs.errors import SettingError, SourceError
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import read_wfdb
-from clocs.recording import STANDARD_LEADS, FrameSpec, Recording
+from clocs.recording import STANDARD_LEADS, FrameSpec, Recording, check_signal
 
 TABLE = "ptbxl_database.csv"
 OLDEST = 300.0  # the age that stands for more than 89 years, from version 1.0.2 on
@@ -100,7 +100,7 @@ class PTBXL(PublishedDataset):
 
     def read(self, entry: Entry) -> Recording:
         recording = read_wfdb(self.source, entry.path)
-        base.check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
+        check_signal(recording, frame=self.frame, known_leads=STANDARD_LEADS)
         row = dict(entry.info)
         own = {name: row.pop(name) for name in (*_NEEDED, *_FILES) if name in row}
         extra = {**base.header_extra(recording), **row, "scp_codes": own["scp_codes"]}

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clocs.datasets.base import flat_stretches
 from clocs.explorer.session import NotFoundError, Session, packed_signal, pseudonyms
-from clocs.recording import Gap, Recording
+from clocs.recording import Gap, Recording, flat_stretches
 from clocs.store.store import Store
 
 SECONDS = 60.0  # drawn

@@ -25,13 +25,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs.datasets.base import flat_stretches
 from clocs.errors import SettingError
 from clocs.formats.read import read
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.predict import predict_recordings
 from clocs.patients.encode import cut_recordings, known_leads, leads_of, placed, with_leads
-from clocs.recording import Recording
+from clocs.recording import Recording, flat_stretches
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import open_store
 from clocs.training.checkpoint import Checkpoint

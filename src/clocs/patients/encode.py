@@ -16,7 +16,6 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.datasets.base import check_signal, flat_stretches
 from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
 from clocs.frames.frames import ABSENT
 from clocs.frames.signals import (
@@ -36,6 +35,8 @@ from clocs.recording import (
     FrameSpec,
     Recording,
     canonical_lead,
+    check_signal,
+    flat_stretches,
     how_to_choose,
     leads_touched,
     noted,

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, flat_stretches
+from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
 from clocs.limits import default_processes, reading_limits
-from clocs.recording import Recording, check_plausible
+from clocs.recording import Recording, check_plausible, flat_stretches
 from clocs.store.table import row_of
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError, prefetch
 
