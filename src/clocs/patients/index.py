@@ -268,7 +268,7 @@ class PatientIndex:
                 role: {
                     "name": name,
                     "bytes": (folder / name).stat().st_size,
-                    "xxh3": xxhash.xxh3_128_hexdigest(np.memmap(folder / name, np.uint8, "r")),
+                    "xxh3": xxhash.xxh3_128_hexdigest(np.memmap(folder / name, np.uint8, "r").data),
                 }
                 for role, name in files.items()
             },

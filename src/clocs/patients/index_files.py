@@ -76,9 +76,10 @@ def index_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def kind_of(manifest: Mapping[str, Any]) -> str:
+def kind_of(manifest: Mapping[str, Any]) -> Kind:
     """How an index is searched: exactly, where format 5 had an engine of its own."""
-    return "exact" if manifest["kind"] == "ivfpq" else str(manifest["kind"])
+    kind: Kind = "exact" if manifest["kind"] == "ivfpq" else manifest["kind"]
+    return kind
 
 
 def checked_vectors(folder: Path, manifest: Mapping[str, Any]) -> NDArray[np.float32]:

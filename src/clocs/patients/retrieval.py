@@ -146,7 +146,7 @@ def retrieval(
 
 def unseen_recordings(
     checkpoints: Sequence[Checkpoint], store: Store, *, split: str = "test", split_seed: int = 0
-) -> tuple[NDArray[np.bool_], dict[str, int]]:
+) -> tuple[NDArray[np.bool_], dict[str, Any]]:
     """Which recordings of a split (or 'all') are of patients that no encoder has seen.
 
     Copies of earlier recordings are left out. LeakError if none is left.
@@ -187,9 +187,9 @@ def unseen_recordings(
     first = np.zeros(len(store), bool)  # not a copy of an earlier recording
     rows = np.flatnonzero(only)
     first[rows[np.unique(digests[rows], return_index=True)[1]]] = True
-    patients = table.filter(pl.Series(only & first))["patient"].n_unique()
+    unseen = table.filter(pl.Series(only & first))["patient"].n_unique()
     copies = int((only & ~first).sum())
-    return only & first, {"patients": patients, "patients_seen": seen, "copies": copies}
+    return only & first, {"patients": unseen, "patients_seen": seen, "copies": copies}
 
 
 def _scores(
