@@ -75,13 +75,9 @@ class NamedArrays(base.OpenFile):
         """Ends reading."""
         self._close()
 
-    @property
-    def names(self) -> Mapping[str, _Place]:
-        """The recordings of the file by their names in it; '' for the only one."""
-        return self._places
-
     @cached_property
-    def _places(self) -> dict[str, _Place]:
+    def names(self) -> dict[str, _Place]:
+        """The recordings of the file by their names in it; '' for the only one."""
         signals = [(paths, axes, self._rows(paths[0], axes)) for paths, axes in self._signals()]
         for paths, *_ in signals:
             size = _bytes_of(self.arrays[paths[0]])
@@ -104,7 +100,7 @@ class NamedArrays(base.OpenFile):
         """One part per recording, with its duration and patient where they are known."""
         known: dict[str, dict[str, Any]] = {}
         parts = []
-        for label, place in self._places.items():
+        for label, place in self.names.items():
             path = place.arrays[0]
             if path not in known:
                 fields, rows = self._fields(path), self._rows(path, place.axes)
@@ -125,7 +121,7 @@ class NamedArrays(base.OpenFile):
         Raises:
             UnusableError: unreadable, truncated, nan, implausible or beyond the limits.
         """
-        place = self._places[options.part]
+        place = self.names[options.part]
         label = f"{self._name}_{options.part}" if options.part else self._name
         array, axes = self.arrays[place.arrays[0]], place.axes
         meta = self._metadata(place)

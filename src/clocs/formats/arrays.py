@@ -82,7 +82,7 @@ def split_unit(name: str) -> tuple[str, str | None]:
 
 def by_meaning(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields under what they mean, the first of each."""
-    found = {meaning_of(name): value for name, value in reversed(fields.items())}
+    found = {meaning_of(name): value for name, value in reversed(list(fields.items()))}
     return {meaning: value for meaning, value in found.items() if meaning is not None}
 
 

@@ -478,7 +478,7 @@ class OpenFile(Protocol):
         stays: Whether it stays open for more than the recordings of a file that holds several.
     """
 
-    stays = False
+    stays: bool = False
 
     @property
     def names(self) -> Collection[str]:

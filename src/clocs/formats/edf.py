@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,7 @@ class _EdfFile(base.OpenFile):
         data = source.read(path)[start : start + size] if whole else source.piece(path, start, size)
         if len(data) < size:
             raise truncated(f"{path} breaks off in data record {first + count}")
-        flat: Integers = (
+        flat: NDArray[Any] = (
             np.frombuffer(data, "<i2")
             if self._width == 2
             else decode("24", lambda at, held: data[at : at + held], 0, size // 3)
@@ -273,7 +273,8 @@ def _metadata(text: str, *, plus: bool) -> FileMetadata:
     plus = words[0] == "Startdate"
     day, born = _date(words[1]) if plus else _short_date(text[168:176]), _date(birth)
     try:
-        hour = time(*map(int, text[176:184].replace(":", ".").split(".")[:3]))
+        hours, minutes, seconds = map(int, text[176:184].replace(":", ".").split(".")[:3])
+        hour = time(hours, minutes, seconds)
     except ValueError:
         hour = time()
     return FileMetadata(

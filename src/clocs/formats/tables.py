@@ -284,6 +284,8 @@ class _ParquetFile(base.OpenFile):
         plain = by_meaning({name: name for name, k in self._schema.items() if not k.is_nested()})
         # Columns that are no signal, by meaning.
         self._fields = {key: plain[key] for key in _FIELDS if key in plain}
+        # The one that tells recordings apart, where each has several rows.
+        self._key = self._fields.get("id") or self._fields.get("patient")
         self._lists = [
             name
             for name, kind in self._schema.items()
@@ -303,11 +305,6 @@ class _ParquetFile(base.OpenFile):
 
         wanted = pl.col(name).unique(maintain_order=True) if unique else pl.col(name)
         return self._scan().select(wanted).collect().to_series().to_list()
-
-    @cached_property
-    def _key(self) -> str | None:
-        """The column that tells recordings apart, where each has several rows."""
-        return self._fields.get("id") or self._fields.get("patient")
 
     @cached_property
     def names(self) -> list[str]:

@@ -282,7 +282,8 @@ class Record:
             frames = self._frames(self._file(signal.file), 0, count)
         counts = np.ascontiguousarray(frames.T, np.int16)
         missing = counts == MISSING["16"] if counts.min() == MISSING["16"] else None
-        return Rows(counts, missing, *(values.copy() for values in self.header.scales))
+        per_mv, zero = self.header.scales
+        return Rows(counts, missing, per_mv.copy(), zero.copy())
 
     def _signal_rows(self, kept: Sequence[int], first: int, count: int) -> Rows:
         """Some signals of a header without segments; see `rows`."""
@@ -314,7 +315,8 @@ class Record:
                 counts[i, : len(row)] = row  # what is shifted beyond the end of the file is missing
                 if missing is not None:
                     missing[i, : len(row)] = row == marks[signal.file]
-        return Rows(counts, missing, *(values[[*kept]] for values in self.header.scales))
+        per_mv, zero = self.header.scales
+        return Rows(counts, missing, per_mv[[*kept]], zero[[*kept]])
 
     def _frames(self, file: _File, first: int, count: int) -> Integers:
         """(frames, samples of a frame) from a frame on; more where signals are skewed."""

@@ -173,10 +173,10 @@ def _recording(
         return SettingError(f"{name} has {len(array)} leads; send 1 to 64")
     if leads is None and len(array) not in (1, len(STANDARD_LEADS)):
         return SettingError(f"{name} has {len(array)} leads; name them in `leads`")
-    assumed = () if unit else ("values without a unit are taken as mV",)
-    said = FileMetadata(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
+    assumed = [] if unit else ["values without a unit are taken as mV"]
+    meta = FileMetadata(leads=leads, rate=rate, unit=unit or "mV", notices=assumed)
     try:
-        return recording_from(array, said, ReadOptions(), name=name)
+        return recording_from(array, meta, ReadOptions(), name=name)
     except ClocsError as error:
         return error
 
