@@ -233,7 +233,7 @@ def _result(
     }
     by_validation = output.validation[members]
     thresholds = [metrics.best_thresholds(s, validation.targets) for s in by_validation]
-    given_facts = common | {
+    about = common | {
         "content": frames.content,
         "seeds": tuple(given.seeds[members]),
         "labels": tuple(frames.labels),
@@ -241,7 +241,7 @@ def _result(
         "thresholds": np.stack(thresholds),
     }
     predictions, *further = (
-        _predictions(part, scores[members][:, own], given_facts)
+        _predictions(part, scores[members][:, own], about)
         for part, scores, own in zip(tests, (output.test, *output.further), kept, strict=True)
     )
     logits = output.test_logits[members][:, kept[0]]

@@ -16,7 +16,7 @@ from clocs.evaluation.bootstrap import Comparison, correct
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.comparisons import better_schedule, compare_cells
-from clocs.experiments.grid import CHAINS, TRANSFERS, Cell, Pretraining, grid, perturbed
+from clocs.experiments.grid import CHAINS, TRANSFERS, Cell, Pretraining, cell_for, grid, perturbed
 from clocs.experiments.results import Results, Value, papers
 
 DISTINGUISHABLE = (
@@ -56,7 +56,7 @@ class Scored(NamedTuple):
 
 def claims(results: Results) -> list[Claim]:
     """All of them, in the order of the paper."""
-    counted = partial(_counted, results)
+    counted, tuned = partial(_counted, results), partial(cell_for, "finetune")
     baselines = ("byol", "simclr")
     appendix = {
         name: [cell for cell in grid(name) if cell.pretraining.method == "simclr"]
@@ -92,7 +92,7 @@ def claims(results: Results) -> list[Claim]:
             "Transfer (table 2): CMSC or CMSMLC is above BYOL and above SimCLR",
             "12 of 12",
             [
-                ([_tuned("cmsc", *pair), _tuned("cmsmlc", *pair)], [_tuned(b, *pair)])
+                ([tuned("cmsc", *pair), tuned("cmsmlc", *pair)], [tuned(b, *pair)])
                 for pair in paper.PAIRS
                 for b in baselines
             ],
@@ -101,7 +101,7 @@ def claims(results: Results) -> list[Claim]:
             "Transfer (table 2): CMLC is below CMSC and below CMSMLC",
             "“consistently”",
             [
-                ([_tuned(method, *pair)], [_tuned("cmlc", *pair)])
+                ([tuned(method, *pair)], [tuned("cmlc", *pair)])
                 for pair in paper.PAIRS
                 for method in ("cmsc", "cmsmlc")
             ],
@@ -121,11 +121,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _linear(method: str, dataset: str) -> Cell:
-    return Cell(Pretraining(method, dataset), dataset, "linear")
-
-
-def _tuned(method: str, dataset: str, downstream: str) -> Cell:
-    return Cell(Pretraining(method, dataset), downstream, "finetune")
+    return cell_for("linear", method, dataset, dataset)
 
 
 def _with(cell: Cell, method: str) -> Cell:

@@ -22,7 +22,7 @@ import numpy as np
 from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, mean_weights, paired
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
-from clocs.experiments.grid import Cell, CellTask, Pretraining, grid
+from clocs.experiments.grid import Cell, CellTask, Pretraining, cell_for, grid
 from clocs.experiments.ledger import Draws
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results
@@ -287,20 +287,16 @@ def write_comparisons(made: Sequence[Contest], out: Path) -> None:
 
 
 def _pair(results: Results, method: str, rival: str, column: Column) -> tuple[Cell, Cell] | None:
-    family = [_cell(one, column) for one in paper.CLOCS]
-    own = _cell(method, column) if method else _best_on_validation(results, family)
+    task, *pair = column
+    family = [cell_for(task, one, *pair) for one in paper.CLOCS]
+    own = cell_for(task, method, *pair) if method else _best_on_validation(results, family)
     if rival == "untrained":
         other = stronger_untrained(results, family[0])
     else:
-        theirs = _cell(rival, column)
-        known = theirs in grid("table-1" if column[0] == "linear" else "table-2")
+        theirs = cell_for(task, rival, *pair)
+        known = theirs in grid("table-1" if task == "linear" else "table-2")
         other = better_schedule(results, theirs) if known else None
     return None if own is None or other is None else (own, other)
-
-
-def _cell(method: str, column: Column) -> Cell:
-    task, dataset, downstream = column
-    return Cell(Pretraining(method, dataset), downstream, task)
 
 
 def _best_on_validation(results: Results, cells: Sequence[Cell]) -> Cell | None:

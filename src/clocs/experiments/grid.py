@@ -144,9 +144,12 @@ def run_name(what: Pretraining | Cell, seeds: int) -> str:
     return f"{kind}/{what.name}/seeds{seeds}"
 
 
-def encoder_for(method: str, dataset: str, downstream: str, **settings: Any) -> Pretraining:
-    """An encoder pre-trained on a dataset; a random one has the shape that is scored."""
-    return Pretraining(method, downstream if method == "random" else dataset, **settings)
+def cell_for(
+    task: CellTask, method: str, dataset: str, downstream: str, fraction: float = 0.5, **more: Any
+) -> Cell:
+    """An encoder pre-trained on a dataset and scored on another; a random one has its shape."""
+    encoder = Pretraining(method, downstream if method == "random" else dataset, **more)
+    return Cell(encoder, downstream, task, fraction)
 
 
 def cell_of(row: Printed) -> Cell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -12,9 +13,9 @@ from matplotlib.figure import Figure
 
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
-from clocs.experiments.grid import CHAINS, Cell, Pretraining
+from clocs.experiments.grid import CHAINS, Cell, Pretraining, cell_for
 from clocs.experiments.results import Results
-from clocs.experiments.tables import PROTOCOLS, efficiency_cell
+from clocs.experiments.tables import PROTOCOLS
 from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
 _HEX = (
@@ -114,7 +115,8 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
             every = int(facts.get("patients_by_part", [0])[0])
             counts = grids.labeled_patients(downstream)
             for method, title in paper.METHOD_TITLES.items():
-                cells = [efficiency_cell(method, dataset, downstream, task, c) for c in counts]
+                whole = cell_for(task, method, dataset, downstream, 1.0)
+                cells = [replace(whole, patients=count) for count in counts]
                 values = [results.over_seeds(cell, "auc_recording") for cell in cells]
                 known = [(c or every, v) for c, v in zip(counts, values, strict=True) if v]
                 if known:

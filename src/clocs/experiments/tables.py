@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from clocs.experiments import comparisons, paper
 from clocs.experiments import grid as grids
 from clocs.experiments.comparisons import COLUMNS, Column, chosen_schedule, signed
-from clocs.experiments.grid import Cell, CellTask, Pretraining, encoder_for, grid
+from clocs.experiments.grid import Cell, CellTask, Pretraining, cell_for, grid
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results, Value, papers, value_of
 
@@ -112,13 +112,12 @@ def score_table(
     fraction: float = 0.5,
 ) -> Table:
     """Methods by dataset: pre-trained and scored on the same, or fine-tuned on another."""
-
-    def at(method: str, dataset: str, downstream: str) -> Cell:
-        shape = {"leads": leads, "embedding_dim": embedding_dim}
-        return Cell(encoder_for(method, dataset, downstream, **shape), downstream, task, fraction)
-
     layout = _TRANSFER if task == "finetune" else _LINEAR
-    rows = [(label, [at(method, *pair) for pair in layout[0]]) for method, label in _METHODS]
+    shape = {"leads": leads, "embedding_dim": embedding_dim}
+    rows = [
+        (label, [cell_for(task, method, *pair, fraction, **shape) for pair in layout[0]])
+        for method, label in _METHODS
+    ]
     return _looked_up(results, title, rows, cells, layout[1:])
 
 
@@ -213,16 +212,12 @@ def split_table(results: Results, task: CellTask, layout: _Layout | None = None)
     over = "Over" if layout is None else "Cardiology over"
     layout = layout or (_TRANSFER if task == "finetune" else _LINEAR)
     cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("byol-fixed"))
-
-    def at(method: str, dataset: str, downstream: str, schedules: Mapping[str, int]) -> Cell:
-        epochs = schedules.get(dataset)
-        return Cell(encoder_for(method, dataset, downstream, epochs=epochs), downstream, task)
-
     rows: list[tuple[str, list[Cell]]] = []
     for method, label in _METHODS:
-        rows.append((label, [at(method, *pair, {}) for pair in layout[0]]))
+        rows.append((label, [cell_for(task, method, *pair) for pair in layout[0]]))
         if method == "byol":
-            fixed = [at(method, *pair, grids.CHOSEN_SCHEDULES) for pair in layout[0]]
+            chosen = grids.CHOSEN_SCHEDULES
+            fixed = [cell_for(task, method, *pair, epochs=chosen[pair[0]]) for pair in layout[0]]
             rows.append((f"{label}, fixed schedule", fixed))
     known = [c for _, row in rows for c in row if c in cells and results.ours(c) is not None]
     common = [
@@ -230,10 +225,8 @@ def split_table(results: Results, task: CellTask, layout: _Layout | None = None)
         for split in grids.SPLIT_SEEDS
         if all(results.ours(grids.on_split(cell, split)) is not None for cell in known)
     ]
-    splits = [
-        0,
-        *(common or grids.SPLIT_SEEDS),
-    ]  # on which all that have a result on the first have one
+    # on which all that have a result on the first have one
+    splits = [0, *(common or grids.SPLIT_SEEDS)]
 
     def entry(cell: Cell) -> TableEntry:
         return _over_splits(results, cell, splits)
@@ -297,14 +290,6 @@ def ablation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     return [_looked_up(results, title, rows, cells, ([], columns))]
 
 
-def efficiency_cell(
-    method: str, dataset: str, downstream: str, task: CellTask, patients: int | None
-) -> Cell:
-    """A cell of label efficiency."""
-    encoder = encoder_for(method, dataset, downstream)
-    return Cell(encoder, downstream, task, 1.0, patients=patients)
-
-
 def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """Methods by number of labeled patients, for each pair of datasets, protocol and metric."""
     own = [(dataset, dataset) for dataset in paper.PRETRAIN]
@@ -317,7 +302,8 @@ def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
             for metric, what in _METRICS.items():
                 rows = []
                 for method, label in _METHODS:
-                    listed = [efficiency_cell(method, *pair, task, count) for count in counts]
+                    every = cell_for(task, method, *pair, 1.0)
+                    listed = [replace(every, patients=count) for count in counts]
                     entries = [_entry(results, cell, metric) for cell in listed]
                     if any(entry.ours for entry in entries):
                         rows.append((label, entries))
@@ -409,8 +395,7 @@ def small_table(results: Results) -> str:
     """
 
     def cell(method: str, column: Column) -> Cell:
-        task, dataset, downstream = column
-        return Cell(encoder_for(method, dataset, downstream), downstream, task)
+        return cell_for(column[0], method, *column[1:])
 
     rows: dict[str, list[Value | None]] = {"untrained (the better of two)": []}
     for column in _SMALL:
