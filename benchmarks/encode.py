@@ -33,7 +33,7 @@ def ours(frames: Frames, device: torch.device, seconds: float) -> float:
     keys = keyed_random.member_keys([0])
     weights = {k: v.to(device) for k, v in encoder.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in encoder.buffers(1).items()}
-    signals = Signals.of(frames, device)
+    signals = Signals.from_frames(frames, device)
     starts = torch.from_numpy(frames.starts.reshape(-1)).to(device)
 
     def embed() -> int:

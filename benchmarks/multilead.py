@@ -98,7 +98,7 @@ class Setting:
         keys = keyed_random.member_keys([0], self.device)
         parameters = {k: v.to(self.device) for k, v in task.parameters(keys).items()}
         buffers = {k: v.to(self.device) for k, v in task.buffers(1).items()}
-        layouts = Layout.of(parameters), Layout.of(buffers)
+        layouts = Layout.from_tensors(parameters), Layout.from_tensors(buffers)
         fleet = Replicas.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
         return Engine(task, fleet, layouts, keys, settings)
 

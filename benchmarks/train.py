@@ -126,7 +126,7 @@ def make_engine(
     keys = keyed_random.member_keys(list(range(members)), device)
     parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in task.buffers(members).items()}
-    layouts = Layout.of(parameters), Layout.of(buffers)
+    layouts = Layout.from_tensors(parameters), Layout.from_tensors(buffers)
     fleet = Replicas.start(layouts[0].pack(parameters), layouts[1].pack(buffers))
     return Engine(task, fleet, layouts, keys, Settings(batch_size=BATCH))
 

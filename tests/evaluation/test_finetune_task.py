@@ -48,7 +48,7 @@ def task(
     )
     return FinetuneTask(
         checkpoints,
-        Signals.of(frames, CPU, dtype),
+        Signals.from_frames(frames, CPU, dtype),
         train,
         validation,
         [torch.arange(count) for count in counts],
@@ -91,7 +91,9 @@ def test_the_returned_classifier_gives_the_scored_predictions(
         [random[:1]], small_frames, protocol="finetune", settings=QUICK, resamples=0
     )
     rows = rows_with_label(small_frames, 2)
-    x = Signals.of(small_frames, CPU).normalized(torch.from_numpy(rows.windows[:, 0].copy()))
+    x = Signals.from_frames(small_frames, CPU).normalized(
+        torch.from_numpy(rows.windows[:, 0].copy())
+    )
     found = classifier_logits(one.classifiers[0], x[None])[0].double().softmax(dim=1).numpy()
     assert np.allclose(found, one.predictions.probabilities[0], atol=1e-6)
 

@@ -51,7 +51,7 @@ def test_segments_of_many_leads_are_next_to_one_another(two_leads: Frames) -> No
 def test_standardized_windows_have_mean_0_and_variance_1_and_absent_ones_are_nan(
     two_leads: Frames, stream: bool
 ) -> None:
-    signals = Signals.of(two_leads, torch.device("cpu"), windows=6, stream=stream)
+    signals = Signals.from_frames(two_leads, torch.device("cpu"), windows=6, stream=stream)
     starts = torch.from_numpy(two_leads.starts[:3].copy())
     starts[1, 0] = ABSENT
     (places,) = signals.staged([starts])

@@ -118,7 +118,7 @@ def test_captured_steps_equal_eager_ones(
         keys = keyed_random.member_keys(SEEDS, device)
         parameters = {k: v.to(device) for k, v in task.parameters(keys).items()}
         buffers = {k: v.to(device) for k, v in task.buffers(len(SEEDS)).items()}
-        layouts = Layout.of(parameters), Layout.of(buffers)
+        layouts = Layout.from_tensors(parameters), Layout.from_tensors(buffers)
         fleet = Replicas.start(
             layouts[0].pack(parameters), layouts[1].pack(buffers), averaged="average" in options
         )

@@ -51,7 +51,7 @@ def test_warm_up_rises_in_equal_parts() -> None:
 def test_each_member_has_the_schedule_of_its_own_number_of_steps() -> None:
     settings = Settings(epochs=2, lr=0.5, schedule="cosine", warm_up=0.25)
     steps = torch.tensor([2, 4])  # an epoch: 4 and 8 in all, of which 1 and 2 are warm-up
-    optimizer = Optimizer.of(settings, SHAPES, steps, lambda name: 1.0, torch.float64)
+    optimizer = Optimizer.from_settings(settings, SHAPES, steps, lambda name: 1.0, torch.float64)
     rate = optimizer.rate(torch.tensor([2, 2]), torch.float64)
     assert isinstance(rate, Tensor)
     expected = [0.25 + 0.25 * math.cos(math.pi / 3), 0.5]
@@ -66,7 +66,7 @@ def test_steps_are_those_of_torchs_adamw(encoder_lr: float) -> None:
     settings = Settings(epochs=5, lr=1e-2, optimizer="adamw", weight_decay=0.2, schedule="cosine")
     theta = torch.randn(2, sum(layout.sizes), dtype=torch.float64)
     everyone = torch.ones(2, dtype=torch.bool)
-    optimizer = Optimizer.of(
+    optimizer = Optimizer.from_settings(
         settings,
         SHAPES,
         torch.tensor([4, 4]),
@@ -104,7 +104,9 @@ def test_steps_are_those_of_torchs_adamw(encoder_lr: float) -> None:
 
 def test_a_member_that_does_not_move_stays_as_it_is_to_the_bit() -> None:
     settings = Settings(**ALL)
-    optimizer = Optimizer.of(settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32)
+    optimizer = Optimizer.from_settings(
+        settings, {"w": (2, 3)}, torch.ones(3), lambda _: 1.0, torch.float32
+    )
     fleet = Replicas.start(torch.randn(3, 6), torch.randn(3, 2), averaged=True)
     before = fleet.of([0, 1, 2])
     gradient, loss = torch.randn(3, 6), torch.tensor([0.0, 0.0, torch.nan])
@@ -122,7 +124,9 @@ def test_a_step_with_all_options_waits_for_nothing() -> None:
     """Else it could not be captured as a CUDA graph: fake tensors refuse to be read."""
     with FakeTensorMode():
         steps = torch.ones(2, dtype=torch.int64)
-        optimizer = Optimizer.of(Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32)
+        optimizer = Optimizer.from_settings(
+            Settings(**ALL), SHAPES, steps, lambda name: 0.5, torch.float32
+        )
         fleet = Replicas.start(torch.zeros(2, 24), torch.zeros(2, 3), averaged=True)
         gradient, statistics = torch.zeros(2, 24), torch.zeros(2, 3)
         moved = fleet.step(gradient, statistics, torch.zeros(2), optimizer, steps > 0)

@@ -48,8 +48,8 @@ def test_signals_mapped_from_a_file_train_as_those_in_memory(
 
 
 def test_batches_of_any_size_come_in_order_through_one_place(small_frames: Frames) -> None:
-    resident = Signals.of(small_frames, CPU)
-    streamed = Signals.of(small_frames, CPU, windows=7, stream=True)
+    resident = Signals.from_frames(small_frames, CPU)
+    streamed = Signals.from_frames(small_frames, CPU, windows=7, stream=True)
     every = torch.from_numpy(small_frames.starts[:, 0])
     sizes = [7, 3, 7, 1, 5]
 
@@ -67,6 +67,6 @@ def test_embeddings_of_streamed_signals_are_the_same(
     (checkpoint,) = pretrain_frames(small_frames, Plan("random"), tmp_path / "random")
     rows = instances(small_frames, of="lead", views=Views())
     whole = embed_instances([checkpoint], small_frames, rows)
-    real = Signals.of
-    monkeypatch.setattr(Signals, "of", lambda *a, **k: real(*a, **(k | {"stream": True})))
+    real = Signals.from_frames
+    monkeypatch.setattr(Signals, "from_frames", lambda *a, **k: real(*a, **(k | {"stream": True})))
     assert torch.equal(embed_instances([checkpoint], small_frames, rows), whole)

@@ -220,12 +220,12 @@ def signals_of(
         encoder: Which sees one lead or many.
         members: That train at once.
         batch_size: Rows of each per step; 0 where nothing is trained.
-        stream: As for `Signals.of`: None decides by the memory of the device.
+        stream: As for `Signals.from_frames`: None decides by the memory of the device.
     """
     leads = len(encoder.leads)
     # fewer members, once others have finished, encode more rows at a time
     most = max(members * batch_size, rows_at_once(device, 1, leads))
-    return Signals.of(frames, device, dtype, windows=most * max(1, leads), stream=stream)
+    return Signals.from_frames(frames, device, dtype, windows=most * max(1, leads), stream=stream)
 
 
 def members_together(counts: Sequence[int], batch_size: int) -> list[list[int]]:

@@ -211,7 +211,7 @@ def load_classifier(path: Path | str) -> Classifier:
             raise ValueError("it does not list the recordings that it has seen")
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         encoders = tuple(
-            Checkpoint.of(one, own, recordings, path)
+            Checkpoint.from_tensors(one, own, recordings, path)
             if (own := _named(tensors, f"{number}."))
             else _shared(one, recordings)
             for number, one in enumerate(card.encoders)

@@ -276,9 +276,7 @@ def assembled(
     return Classifier(card, tuple(made), top, {})
 
 
-def _member(
-    checkpoint: Checkpoint, made: Checkpoint, frames: Frames, *, whole: bool
-) -> Checkpoint:
+def _member(checkpoint: Checkpoint, made: Checkpoint, frames: Frames, *, whole: bool) -> Checkpoint:
     """The encoder of a member; who was trained on counts as seen, also by a frozen encoder."""
     card, hashed = checkpoint.card, checkpoint.card.recording_hashes
     salt = (card.salt or salt_of(frames)) if hashed else ""

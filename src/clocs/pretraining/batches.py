@@ -35,7 +35,9 @@ class DeviceInstances:
     on_host: tuple[Tensor, Tensor | None]  # copies of `windows` and `room`
 
     @classmethod
-    def of(cls, frames: Frames, rows: Instances, device: torch.device) -> DeviceInstances:
+    def from_instances(
+        cls, frames: Frames, rows: Instances, device: torch.device
+    ) -> DeviceInstances:
         shape = (len(rows), -1, rows.leads_at_once) if rows.leads_at_once else (len(rows), -1)
         arrays: list[Any] = [
             rows.windows.reshape(shape),

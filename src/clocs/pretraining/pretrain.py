@@ -497,8 +497,11 @@ def _fitted_batch_norm(
     views = plan.row.views
     rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.multilead)
     in_mv = plan.normalization == "none"
-    batches = BatchMaker(Signals.of(frames, device), views, multilabel=False, in_mv=in_mv)
-    part, size = DeviceInstances.of(frames, rows, device), min(plan.settings.batch_size, len(rows))
+    batches = BatchMaker(Signals.from_frames(frames, device), views, multilabel=False, in_mv=in_mv)
+    part, size = (
+        DeviceInstances.from_instances(frames, rows, device),
+        min(plan.settings.batch_size, len(rows)),
+    )
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
     order = keyed_random.permutation(order_keys, len(rows))

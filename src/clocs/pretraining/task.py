@@ -43,7 +43,7 @@ class PretrainingTask(Task):
         """Put the data where it is needed.
 
         `dtype` is that of signals and activations, the plan's precision by default; `start` are the
-        weights and buffers of the encoders to start from; `stream` is as for `Signals.of`;
+        weights and buffers of the encoders to start from; `stream` is as for `Signals.from_frames`;
         `ranks` are the processes, which share every batch where they are more than the members.
         """
         parts = learnable_parts(frames, plan)
@@ -53,7 +53,7 @@ class PretrainingTask(Task):
         self.shared = ranks.share(len(plan.seeds))
         views, members = plan.views_on(frames.dataset), len(plan.seeds)
         size = min(self.batch_size, max(len(part) for part in parts))
-        self.signals = Signals.of(
+        self.signals = Signals.from_frames(
             frames,
             device,
             dtype or getattr(torch, plan.precision),
@@ -62,7 +62,9 @@ class PretrainingTask(Task):
         )
         self.streamed = self.signals.streamed
         self.capturable = self.encoder.capturable and not self.shared
-        self.train, self.validation = (DeviceInstances.of(frames, part, device) for part in parts)
+        self.train, self.validation = (
+            DeviceInstances.from_instances(frames, part, device) for part in parts
+        )
         self.batches = BatchMaker(
             self.signals,
             views,

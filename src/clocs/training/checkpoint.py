@@ -157,7 +157,7 @@ class Checkpoint:
         return tensors | {f"buffers.{k}": v[0].cpu().contiguous() for k, v in self.buffers.items()}
 
     @classmethod
-    def of(
+    def from_tensors(
         cls, card: Card, tensors: Weights, recordings: NDArray[np.uint64], where: Path
     ) -> Checkpoint:
         """What `tensors` made, compared with what the card describes; `where` they are from.
@@ -233,7 +233,7 @@ def _load(path: Path) -> Checkpoint:
     recordings = tensors.pop("recordings", None)
     if recordings is None or recordings.dtype != torch.uint64 or recordings.ndim != 1:
         raise CheckpointError(f"{path} does not list the recordings it has seen; train again")
-    return Checkpoint.of(card, tensors, recordings.numpy(), path)
+    return Checkpoint.from_tensors(card, tensors, recordings.numpy(), path)
 
 
 def _expected(path: Path, card: Card) -> dict[str, tuple[torch.dtype, torch.Size]]:

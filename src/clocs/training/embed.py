@@ -174,7 +174,7 @@ def _encoded(
     most = AT_ONCE * (8 if encoder.leads and device.type == "cuda" else 1)
     size = max(1, most // len(checkpoints) // each)
     expect_mv(checkpoints, frames)
-    signals = Signals.of(frames, device, windows=size * each)
+    signals = Signals.from_frames(frames, device, windows=size * each)
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
     fewest = MIN_ROWS_OF_MANY_LEADS if encoder.leads else MIN_ROWS

@@ -160,7 +160,7 @@ def fit(
     )
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
-    layouts = Layout.of(parameters), Layout.of(buffers)
+    layouts = Layout.from_tensors(parameters), Layout.from_tensors(buffers)
     theta = layouts[0].pack(parameters)
     statistics = layouts[1].pack(buffers, theta.new_zeros(len(seeds), 0))
     if state is not None and is_saved(state):
@@ -311,7 +311,7 @@ class Engine:
         # the last partial batch is dropped; a set smaller than a batch is one batch
         self.size = min(settings.batch_size, int(task.counts.max()))
         self.steps = (task.counts // self.size).clamp(min=1)
-        self.optimizer = Optimizer.of(
+        self.optimizer = Optimizer.from_settings(
             settings, layouts[0].shapes, self.steps, task.lr_factor, replicas.theta.dtype
         )
         self.longest = int(self.steps.max())

@@ -265,7 +265,7 @@ class Optimizer:
     average: float | None = None
 
     @classmethod
-    def of(
+    def from_settings(
         cls,
         settings: Settings,
         shapes: Mapping[str, tuple[int, ...]],
@@ -338,7 +338,7 @@ class Layout:
     shapes: dict[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, tensors: Weights) -> Layout:
+    def from_tensors(cls, tensors: Weights) -> Layout:
         return cls({name: tuple(tensor.shape[1:]) for name, tensor in tensors.items()})
 
     def pack(self, tensors: Weights, none: Tensor | None = None) -> Tensor:

@@ -51,7 +51,7 @@ class Signals:
     streamed: ClassVar[bool] = False  # whether `flat` holds the windows of a batch only
 
     @classmethod
-    def of(
+    def from_frames(
         cls,
         frames: Frames,
         device: torch.device,
