@@ -174,14 +174,14 @@ def conv_block_eval(
 def _convolution(h: Tensor, weight: Tensor) -> Tensor:
     """(members, n, length, c_in) -> (members, n, out, c_out)."""
     windows = h.unfold(2, KERNEL, STRIDE).transpose(-1, -2).flatten(3)  # (…, 7·c_in)
-    return torch.bmm(windows.flatten(1, 2), weight).unflatten(1, windows.shape[1:3])
+    return torch.bmm(windows.flatten(1, 2), weight).view(*windows.shape[:3], weight.shape[2])
 
 
 def _activated(y: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """(members, n, out, c) -> (members, n, out // 2, c): scaled, the larger of two, ReLU."""
     y = y * scale[:, None, None] + shift[:, None, None]
     larger = functional.max_pool2d(y.flatten(0, 1).unsqueeze(1), (POOL, 1))
-    return torch.relu(larger).squeeze(1).unflatten(0, y.shape[:2])
+    return torch.relu(larger).view(*y.shape[:2], *larger.shape[2:])
 
 
 def block_implementation(

@@ -93,8 +93,9 @@ class Instances:
 
     def where(self, kept: NDArray[np.bool_]) -> Instances:
         """Only those instances."""
-        each = {name: getattr(self, name) for name in ("windows", "scale", "frame", "lead", "room")}
-        return replace(self, **{k: None if v is None else v[kept] for k, v in each.items()})
+        own = (self.windows[kept], self.scale[kept], self.frame[kept], self.lead[kept])
+        room = None if self.room is None else self.room[kept]
+        return Instances(*own, self.leads_at_once, room)
 
     def in_view(self, view: int = 0) -> NDArray[np.int64]:
         """(instances,) starts of a view; of many leads at once (instances, leads)."""

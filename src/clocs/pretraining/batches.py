@@ -94,7 +94,7 @@ class Batch:
 
     def by_view(self, z: Tensor) -> Tensor:
         """(members, views·batch, dim) -> (members, views, batch, dim)."""
-        return z.unflatten(1, (self.views, -1))
+        return z.view(len(z), self.views, z.shape[1] // self.views, z.shape[-1])
 
 
 class BatchMaker:

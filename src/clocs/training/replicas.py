@@ -284,9 +284,9 @@ class Optimizer:
         """
 
         def row(values: list[float]) -> Tensor:
-            sizes = torch.tensor([math.prod(shape) for shape in shapes.values()])
-            made = torch.tensor(values, dtype=dtype).repeat_interleave(sizes)
-            return made[None].to(steps.device)
+            each = zip(shapes.values(), values, strict=True)
+            parts = [torch.full((math.prod(shape),), value, dtype=dtype) for shape, value in each]
+            return torch.cat(parts)[None].to(steps.device)
 
         factors = [lr_factor(name) for name in shapes]
         # biases and scales of norms have one dimension
