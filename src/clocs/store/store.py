@@ -105,7 +105,7 @@ class Store:
         found: list[str] = []
         for one in self._pieces:
             try:
-                found += map(str, json.loads(one._file(UNMATCHED)))
+                found += map(str, json.loads(_read(one, UNMATCHED)))
             except (ValueError, TypeError, RecursionError) as error:
                 raise no_content(one.path / UNMATCHED) from error
         return tuple(found)
@@ -204,7 +204,7 @@ class Store:
         """
         for one in self._pieces:
             for name in one.manifest.files:
-                one._file(name)
+                _read(one, name)
             if content_hash(one.table) != one.manifest.content_hash:
                 raise damaged(one.path / TABLE, "other content", one.path)
         for row, _ in self.iter_signals():
@@ -262,19 +262,8 @@ class Store:
             )
         return table
 
-    def _file(self, name: str) -> bytes:
-        """The content of one of the files in the manifest, compared with its hash there."""
-        path = self.path / name
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise files.file_error(error, path, doing="read") from error
-        if hashlib.sha256(content).hexdigest() != self.manifest.files[name].sha256:
-            raise damaged(path, "it differs from its hash", self.path)
-        return content
-
     def _parquet(self, name: str, schema: Any) -> pl.DataFrame:
-        content = self._file(name)
+        content = _read(self, name)
         try:
             table = pl.read_parquet(content)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -282,6 +271,18 @@ class Store:
         if dict(table.schema) != schema:
             raise no_content(self.path / name)
         return table
+
+
+def _read(store: Store, name: str) -> bytes:
+    """The content of one of the files in the manifest, compared with its hash there."""
+    path = store.path / name
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise files.file_error(error, path, doing="read") from error
+    if hashlib.sha256(content).hexdigest() != store.manifest.files[name].sha256:
+        raise damaged(path, "it differs from its hash", store.path)
+    return content
 
 
 def leads_in_order(column: pl.Series) -> tuple[str, ...]:
