@@ -138,6 +138,24 @@ def test_a_changed_file_is_opened_anew(tmp_path: Path) -> None:
         np.testing.assert_allclose(recording.signal, ECG[1].T * scale, atol=6e-5)
 
 
+def test_a_file_of_several_recordings_is_opened_once_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["tracings"] = ECG
+    opened: list[object] = []
+    original = h5py.File
+
+    def counted(*args: Any, **options: Any) -> Any:
+        opened.append(args)
+        return original(*args, **options)
+
+    monkeypatch.setattr(h5py, "File", counted)
+    for part in ("0", "1"):
+        read(tmp_path, rate=RATE, part=part)
+    assert len(opened) == 1
+
+
 def test_every_cut_of_a_file_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "y.h5", "w") as file:
         file["ecg"] = ECG[0]
