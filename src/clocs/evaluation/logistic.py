@@ -150,8 +150,8 @@ def fit_members(
             )
         )
     parts = zip(*((one.mean, one.spread, one.weights) for one in made), strict=True)
-    l2 = tuple(strength for one in made for strength in one.l2)
-    return LogisticRegression(*(torch.cat(part) for part in parts), l2=l2)
+    mean, spread, weights = (torch.cat(part) for part in parts)
+    return LogisticRegression(mean, spread, weights, tuple(l2 for one in made for l2 in one.l2))
 
 
 class _Problem:

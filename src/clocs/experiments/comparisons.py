@@ -287,7 +287,7 @@ def write_comparisons(made: Sequence[Contest], out: Path) -> None:
 
 
 def _pair(results: Results, method: str, rival: str, column: Column) -> tuple[Cell, Cell] | None:
-    task, *pair = column
+    task, pair = column[0], column[1:]
     family = [cell_for(task, one, *pair) for one in paper.CLOCS]
     own = cell_for(task, method, *pair) if method else _best_on_validation(results, family)
     if rival == "untrained":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from clocs.experiments import comparisons, paper
 from clocs.experiments import grid as grids
@@ -113,7 +114,7 @@ def score_table(
 ) -> Table:
     """Methods by dataset: pre-trained and scored on the same, or fine-tuned on another."""
     layout = _TRANSFER if task == "finetune" else _LINEAR
-    shape = {"leads": leads, "embedding_dim": embedding_dim}
+    shape: dict[str, Any] = {"leads": leads, "embedding_dim": embedding_dim}
     rows = [
         (label, [cell_for(task, method, *pair, fraction, **shape) for pair in layout[0]])
         for method, label in _METHODS
