@@ -62,6 +62,8 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 
     A missing dataset is ''; an age that is not a number is null.
     """
+    if unknown := sorted(columns.keys() - ROW_SCHEMA.keys()):
+        raise SettingError(f"rows have no column {', '.join(unknown)}")
     given: dict[str, Any] = {
         "dataset": [""] * n,
         "views": np.ones(n, np.int32),
