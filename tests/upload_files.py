@@ -11,7 +11,7 @@ import numpy as np
 
 from clocs import Recording
 from clocs.web.body_reader import BodyReader
-from clocs.web.uploads import read_one
+from clocs.web.uploads import read_posted
 
 
 def wfdb_files(recording: Recording, name: str = "own") -> dict[str, bytes]:
@@ -38,7 +38,7 @@ def read_in_process(
 ) -> Recording:
     """As a server reads an upload."""
     kind, body = form_of(files, fields)
-    reader = BodyReader(read_one, at_once=1, seconds=seconds)
+    reader = BodyReader(read_posted, at_once=1, seconds=seconds)
     try:
         (recording,) = reader.read({"type": kind}, [body]).recordings
         assert isinstance(recording, Recording)

@@ -96,7 +96,7 @@ def test_every_protocol_prints_a_table_and_comparisons(
 def test_one_method_is_shown_in_full(runs: list[Path], small_store: Store) -> None:
     words = evaluate(runs[0], small_store.path, *QUICK)
     for expected in (
-        "as in training",
+        "(trained on ",
         "against untrained",
         "random-bn (untrained)",
         "female",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clocs import Recording, Store
 from clocs.errors import ClocsError, SourceError
 from clocs.web.body_reader import BodyReader
-from clocs.web.uploads import Posted, read_one, read_upload
+from clocs.web.uploads import Posted, read_posted, read_upload
 from upload_files import bomb, form_of, wfdb_files, zipped
 
 MB = 1 << 20
@@ -109,7 +109,7 @@ def test_reading_that_needs_too_much_memory_is_stopped(small_store: Store) -> No
 
 
 def test_whatever_a_file_does_to_its_reader_is_a_sentence(small_store: Store) -> None:
-    reader = BodyReader(read_one, seconds=600.0)
+    reader = BodyReader(read_posted, seconds=600.0)
     with pytest.raises(SourceError, match="KeyError"):
         reader.read({}, [b"without a type"])
     kind, body = form_of(wfdb_files(small_store.recording(0)))

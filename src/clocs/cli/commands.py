@@ -95,11 +95,8 @@ def download(
     with bar(f"Downloading {name}", "") as progress:
         done = call(name=name, out=target, progress=progress)
     one = PUBLICATIONS[name]
-    terms = (
-        f"License: {one.license}."
-        if one.license
-        else ("The publisher names no license: ask before you use or share the data.")
-    )
+    unnamed = "The publisher names no license: ask before you use or share the data."
+    terms = f"License: {one.license}." if one.license else unnamed
     return Answer(
         asdict(done) | {"folder": str(done.folder), "next": following},
         [
@@ -162,21 +159,19 @@ def info(call: Call, *, verbose: bool = False) -> Answer:
     """
     with bar("Verifying", "recordings") as progress:
         kind, facts = call(progress=progress)
-    note = []
-    if call.given.get("verify"):
-        note = ["Verified: everything is as it was written."]
-    if kind == "store":
-        return Answer(facts, [tables.store_tables(facts, verbose=verbose), *note])
-    if kind == "index":
-        return Answer(
-            facts, [tables.words_table(f"Index {facts['index']}", facts, tables.INDEX), *note]
-        )
-    if kind == "classifier":
-        more = f"All about it: clocs models {call.given['path']}"
-        return Answer(facts, [tables.scores_tables(facts, facts["scores"]), *note, more])
     cards = facts if isinstance(facts, list) else [facts]
-    shown = [tables.words_table("", card, tables.CARD) for card in cards]
-    return Answer(facts, [*shown, *note])
+    if kind == "store":
+        shown = [tables.store_tables(facts, verbose=verbose)]
+    elif kind == "index":
+        shown = [tables.words_table(f"Index {facts['index']}", facts, tables.INDEX)]
+    elif kind == "classifier":
+        more = f"All about it: clocs models {call.given['path']}"
+        shown = [tables.scores_tables(facts, facts["scores"]), more]
+    else:
+        shown = [tables.words_table("", card, tables.CARD) for card in cards]
+    if call.given.get("verify"):
+        shown.append("Verified: everything is as it was written.")
+    return Answer(facts, shown)
 
 
 def models(call: Call) -> Answer:
@@ -488,14 +483,12 @@ def export(
     if to == "frames":
         from clocs.experiments.data import save_frames
 
-        if "check" in given:
-            raise SettingError("`check` is for models; leave it out")
+        _refuse(given, ("model", "out"), "frames are of a store")
         with bar("Cutting frames", "files") as progress:
             store, folder = Path(given["model"]), Path(given["out"])
             written = save_frames(store, folder, progress=progress, **cut)
         return Answer({"files": [*map(str, written)]}, [f"Wrote {path}." for path in written])
-    if cut:
-        raise SettingError(f"`{next(iter(cut))}` is for `to=frames`; leave it out")
+    _refuse(cut, (), "a model has its own frames")
     found = call(to=to)
     facts = {"path": given["out"], "difference": None if found is None else asdict(found)}
     shown = [f"Written: {given['out']}"]

@@ -20,8 +20,6 @@ from clocs.cli.messages import plain, silent
 if TYPE_CHECKING:
     from clocs.training.loop import Epoch
 
-_WIDE = 100  # columns from which on there is room for the speed
-
 
 class PlainConsole(Console):
     """The console for everything clocs prints: text from files cannot control the terminal.
@@ -103,18 +101,11 @@ def say_now(facts: dict[str, Any]) -> None:
 def bar(title: str, unit: str, console: Console | None = None) -> Iterator[Callable[..., None]]:
     """A progress bar on standard error, fed with (done, total), and a title where that changes.
 
-    Where standard error is no terminal, other titles are printed, each once.
+    There is none where standard error is no terminal.
     """
     console = console or err
     if not console.is_terminal:
-        said = {title}
-
-        def line(done: float, total: int, title: str = title, words: str = "") -> None:
-            if title not in said:
-                said.add(title)
-                console.print(f"{title} …")
-
-        yield line
+        yield lambda done, total, title="", words="": None
         return
     from rich.progress import (
         BarColumn,
@@ -137,7 +128,7 @@ def bar(title: str, unit: str, console: Console | None = None) -> Iterator[Calla
 def training(
     title: str, epochs: int | None, console: Console | None = None
 ) -> Iterator[dict[str, Callable[..., None]]]:
-    """A bar over epochs, with loss and speed; yields the callbacks of a training.
+    """A bar over epochs, with the loss; yields the callbacks of a training.
 
     Without `epochs` there are as many as `Settings` has; seeds may stop earlier.
     """
@@ -153,8 +144,6 @@ def training(
             nonlocal done, words
             losses = [v for v, live in zip(one.validation["loss"], one.live, strict=True) if live]
             done, words = one.number, f"  loss {sum(losses) / max(len(losses), 1):.3f}"
-            if (console or err).width >= _WIDE:
-                words += f"  {one.instances / one.seconds:,.0f} instances/s"
             show(done, total, words=words)
 
         yield {"on_step": step, "on_epoch": epoch}

@@ -372,11 +372,8 @@ def _verdict(result: Evaluation) -> str:
 
 
 def _leads(result: Evaluation) -> str:
-    leads, trained = ", ".join(result.leads), ", ".join(result.encoder_leads)
-    if not trained:
-        return leads
-    same = set(result.leads) == set(result.encoder_leads)
-    return f"{leads} (as in training)" if same else f"{leads} (trained on {trained})"
+    trained = ", ".join(result.encoder_leads)
+    return ", ".join(result.leads) + (f" (trained on {trained})" if trained else "")
 
 
 def _group(group: dict[str, Any]) -> str:
@@ -447,9 +444,8 @@ def _predicted(row: dict[str, Any]) -> str:
 
 
 def _clock(seconds: float) -> str:
-    whole = int(seconds)
-    hours, minutes, left = whole // 3600, whole // 60 % 60, seconds - whole // 60 * 60
-    return f"{hours}:{minutes:02}:{left:04.1f}"
+    minutes, left = divmod(seconds, 60)
+    return f"{minutes // 60:.0f}:{minutes % 60:02.0f}:{left:04.1f}"
 
 
 # Patients

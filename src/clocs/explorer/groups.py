@@ -260,10 +260,6 @@ def beats_of(recording: Recording) -> dict[str, NDArray[np.float64]]:
 def _averaged(lead: str, beats: NDArray[np.float64]) -> dict[str, Any]:
     mean = beats.mean(axis=0)
     reach = Z * beats.std(axis=0, ddof=1) / math.sqrt(len(beats)) if len(beats) > 1 else 0 * mean
-    return {
-        "lead": lead,
-        "patients": len(beats),
-        "mean": mean.round(4).tolist(),
-        "low": (mean - reach).round(4).tolist(),
-        "high": (mean + reach).round(4).tolist(),
-    }
+    found = {"mean": mean, "low": mean - reach, "high": mean + reach}
+    facts = {name: values.round(4).tolist() for name, values in found.items()}
+    return {"lead": lead, "patients": len(beats)} | facts

@@ -72,14 +72,12 @@ class RatesState:
         state: Whether it goes on; 'failed' where something is left that will not be measured.
         measured: Recordings measured so far.
         recordings: All of them.
-        version: Grows when there are new values for the page.
         description: Of a problem, for the page; '' where there is none.
     """
 
     state: Literal["ready", "working", "failed"]
     measured: int
     recordings: int
-    version: int
     description: str = ""
 
 
@@ -95,7 +93,7 @@ class HeartRates(BackgroundWork):
             cache: The cache folder.
         """
         self._rows, self._stores, self._cache = rows.select("dataset", "patient"), stores, cache
-        self._version, self._problem = 0, ""
+        self._problem = ""
         self._known = {name: self._read(name) for name in stores}
         self.values = self._medians()  # (patients,) beats per minute, NaN where unknown
 
@@ -109,7 +107,6 @@ class HeartRates(BackgroundWork):
             "ready" if complete else "failed" if self._problem else "working",
             sum(one.done for one in known),
             sum(len(one.rates) for one in known),
-            self._version,
             self._problem or (words if unread else ""),
         )
 
@@ -136,7 +133,7 @@ class HeartRates(BackgroundWork):
         found = {name: self._read(name) for name in names}
         if any(one.done > self._known[name].done for name, one in found.items()):
             self._known |= found
-            self.values, self._version = self._medians(), self._version + 1
+            self.values = self._medians()
 
     def _read(self, name: str) -> MeasuredRates:
         store = self._stores[name]

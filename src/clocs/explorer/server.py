@@ -34,7 +34,7 @@ from clocs.files import csv_text
 from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.body_reader import BodyReader
-from clocs.web.uploads import FORM, read_one
+from clocs.web.uploads import FORM, read_posted
 
 _CODE = "^[0-9a-f]{10}$"
 Code = Annotated[str, Path(pattern=_CODE, description="A pseudonym.")]
@@ -220,7 +220,7 @@ def _add_recordings(
 
 
 def _add_uploads(app: FastAPI, uploads: Uploads) -> None:
-    reader = BodyReader(read_one)
+    reader = BodyReader(read_posted)
     users = CapacityLimiter(2)  # so that uploads do not keep other requests waiting
 
     @app.post("/api/uploads", status_code=201, openapi_extra=_UPLOAD)
@@ -248,8 +248,7 @@ def _add_groups(app: FastAPI, session: Session) -> None:
     @app.post("/api/cohorts", status_code=201)
     def save(new: NewCohort) -> dict[str, Any]:
         """Save patients under a name; 409 where it is taken, unless to replace that cohort."""
-        ids = session.embeddings.rows.select("dataset", "patient")
-        patients = [ids.row(session.row(code)) for code in new.codes]
+        patients = map(session.ids, new.codes)
         name = groups.save_cohort(session.cohorts, new.name, patients, replace=new.replace)
         return groups.saved_cohort(session, name)
 

@@ -95,8 +95,6 @@ class Session:
                 f"the embeddings have level {self.embeddings.level!r}; "
                 "make them with `level` 'patient'"
             )
-        if list(self.codes) != sorted(self.codes):
-            raise ValueError("patients must be in the order of their pseudonyms")
         self._rows = {code: row for row, code in enumerate(self.codes)}
 
     # All patients
@@ -202,16 +200,18 @@ class Session:
         return f"Patient {self.codes[row]}"
 
     @cached_property
-    def _ids(self) -> pl.DataFrame:
-        return self.embeddings.rows.select("dataset", "patient")
-
-    @cached_property
     def _shown(self) -> pl.DataFrame:
-        return self.embeddings.rows.select("dataset", "labels", "split", "age", "sex")
+        return self.embeddings.rows.select("dataset", "patient", "labels", "split", "age", "sex")
+
+    def ids(self, code: str) -> tuple[str, str]:
+        """The dataset and the patient's own ID, which are for no visitor."""
+        dataset, patient, *_ = self._shown.row(self.row(code))
+        return dataset, patient
 
     def summary(self, row: int) -> dict[str, Any]:
         """One line of a list."""
         facts = self._shown.row(row, named=True)
+        del facts["patient"]
         if facts["age"] is not None and not np.isfinite(facts["age"]):
             facts["age"] = None
         rate = self.heart_rates.values[row]
@@ -262,11 +262,11 @@ class Session:
 
     def source(self, code: str, number: int) -> ShownRecording:
         """The same with whose it is, which is for no visitor."""
-        return ShownRecording(self.recording(code, number), *self._ids.row(self.row(code)))
+        return ShownRecording(self.recording(code, number), *self.ids(code))
 
     def _recordings(self, row: int) -> pl.DataFrame | None:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""
-        dataset, patient = self._ids.row(row)
+        dataset, patient = self.ids(self.codes[row])
         store = self.stores.get(dataset)
         if store is None:
             return None
@@ -284,7 +284,7 @@ class Session:
     def neighbors(self, code: str, k: int = NEIGHBORS) -> dict[str, Any]:
         """The most similar patients, nearest first."""
         row = self.row(code)
-        found = self.near(self.embeddings.vectors[row], k, exclude=[self._ids.row(row)])
+        found = self.near(self.embeddings.vectors[row], k, exclude=[self.ids(code)])
         return {"code": code, "name": self.name(row), "neighbors": found}
 
     def near(

@@ -30,21 +30,13 @@ def run_folders(place: Path) -> dict[str, Path]:
 
 def run_facts(name: str, folder: Path) -> dict[str, Any]:
     """What is known of a run without its log."""
-    facts: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
+    facts: dict[str, Any] = {"method": "", "seeds": None, "epochs": None}
+    with suppress(OSError, ValueError, LookupError, TypeError):  # a file of somebody else
         read = json.loads((folder / SETTINGS).read_bytes())
-        facts = read if isinstance(read, dict) else {}
-    settings = facts.get("settings")
-    epochs = settings.get("epochs") if isinstance(settings, dict) else None
-    seeds = facts.get("seeds")
-    return {
-        "name": name,
-        "method": str(facts.get("method", "")),
-        "seeds": len(seeds) if isinstance(seeds, list) else None,
-        "epochs": epochs if isinstance(epochs, int) else None,
-        "state": _state(folder),
-        "logged": (folder / LOG).stat().st_size if (folder / LOG).is_file() else 0,  # bytes
-    }
+        facts |= {"method": str(read["method"]), "seeds": len(read["seeds"])}
+        facts["epochs"] = int(read["settings"]["epochs"])
+    logged = (folder / LOG).stat().st_size if (folder / LOG).is_file() else 0  # bytes
+    return {"name": name, **facts, "state": _state(folder), "logged": logged}
 
 
 def _state(folder: Path) -> str:

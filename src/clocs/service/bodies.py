@@ -102,7 +102,7 @@ def read_body(facts: Mapping[str, Any], body: bytes) -> Posted:
     elif kind in NPY:
         posted = _from_npy(body, rate, named, unit, limits.recordings)
     elif kind == _FORM:
-        posted = read_posted(body, facts["type"], most=limits.recordings)
+        posted = read_posted(facts, body, most=limits.recordings)
     else:
         options = ReadOptions(None if named is None else tuple(named), rate, unit)
         posted = read_arrays(body, options, most=limits.recordings)

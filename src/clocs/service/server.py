@@ -16,31 +16,22 @@ from clocs.web.server import ConnectionLimits, GracefulServer
 from clocs.web.shield import BODY_SECONDS, LOOPBACK, Shield
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 _CONNECTIONS = ConnectionLimits(per_address=384)  # many clients may come through one proxy
 
 
 class ServiceShield(Shield):
-    """For programs, not browsers; probes need no token."""
+    """For programs, not browsers; probes need no token. It counts the requests."""
 
     no_token: ClassVar[str] = (
         "this service requires its token; send it in the header `Authorization: Bearer TOKEN`"
     )
     too_large: ClassVar[str] = "send fewer or shorter recordings"
     open_paths: ClassVar[frozenset[str]] = frozenset({"/health", "/ready"})
-
-
-class Metered:
-    """An ASGI application around another that counts its requests."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+    metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         began, status = time.perf_counter(), 0
 
         async def send_counted(message: Message) -> None:
@@ -50,27 +41,29 @@ class Metered:
             await send(message)
 
         try:
-            await self.app(scope, receive, send_counted)
+            await super().__call__(scope, receive, send_counted)
         finally:
-            # the path as it was declared: those that clients make up would fill the memory
-            endpoint = getattr(scope.get("route"), "path", "none")
-            self.metrics.requests.labels(endpoint, str(status)).inc()
-            self.metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
+            if scope["type"] == "http":
+                # the path as it was declared: those that clients make up would fill the memory
+                endpoint = getattr(scope.get("route"), "path", "none")
+                self.metrics.requests.labels(endpoint, str(status)).inc()
+                self.metrics.seconds.labels(endpoint).observe(time.perf_counter() - began)
 
 
 def make_app(
     service: Service, *, hosts: Collection[str] | None = LOOPBACK, token: str | None = None
-) -> Metered:
+) -> ServiceShield:
     """The endpoints with all that surrounds them."""
     limit = service.limits.mebibytes << 20
-    shielded = ServiceShield(make_api(service), hosts=hosts, token=token, body_limit=limit)
-    return Metered(shielded, service.metrics)
+    app = ServiceShield(make_api(service), hosts=hosts, token=token, body_limit=limit)
+    app.metrics = service.metrics
+    return app
 
 
 class Server(GracefulServer):
     """Refuses new work once it is told to end, and ends when the accepted work is done."""
 
-    def __init__(self, app: Metered, service: Service, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: ServiceShield, service: Service, on_ready: Callable[[], None]) -> None:
         # a body that is being received, read and computed is accepted work
         grace = BODY_SECONDS + 2 * SECONDS + service.limits.timeout
         super().__init__(app, _CONNECTIONS, grace=grace)

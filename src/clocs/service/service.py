@@ -318,14 +318,18 @@ class Service:
     ) -> list[Result]:
         """The result of each recording, or why there is none."""
         takes = self.served(task).takes
-        checked = [
-            _expect_lead(placed(one, takes.known, takes.leads), takes.leads)
-            if isinstance(one, Recording)
-            else one
-            for one in recordings
-        ]
+        leads = takes.leads
+        checked: list[Recording | ClocsError] = []
+        for one in recordings:
+            own = placed(one, takes.known, leads) if isinstance(one, Recording) else one
+            if isinstance(own, Recording) and not {*own.leads} & {*leads}:
+                own = SettingError(
+                    f"{own.id} has none of the leads that the model takes ({', '.join(leads)}), "
+                    f"only {', '.join(own.leads)}; name its leads in `leads`"
+                )
+            checked.append(own)
         sound = [one for one in checked if isinstance(one, Recording)]
-        size = sum(one.seconds * sum(lead in takes.leads for lead in one.leads) for one in sound)
+        size = sum(one.seconds * len({*one.leads} & {*leads}) for one in sound)
         made: list[Result] = []
         if sound:
             made = await self.batcher.run(task, sound, size, self.limits.timeout)
@@ -335,12 +339,3 @@ class Service:
     def compute(self, task: Computation, recordings: list[Recording]) -> list[Result]:
         """One result per recording; called by the threads that compute."""
         return self.served(task).compute(task, recordings)
-
-
-def _expect_lead(recording: Recording, leads: Sequence[str]) -> Recording | ClocsError:
-    if any(lead in leads for lead in recording.leads):
-        return recording
-    return SettingError(
-        f"{recording.id} has none of the leads that the model takes ({', '.join(leads)}), only "
-        f"{', '.join(recording.leads)}; name its leads in `leads`"
-    )

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 HEADER_BYTES = 16 << 10
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS = ("0.0.0.0", "::")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _LOGGERS = ("uvicorn.error", "asyncio", "clocs.explorer", "clocs.web")
@@ -251,7 +250,8 @@ def listen(host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> 
     The token is generated for 'new'; it is required unless the host is this machine alone.
     """
     token = secrets.token_urlsafe(24) if token == "new" else token
-    if host not in _LOOPBACK and token is None:
+    name = f"[{host}]" if ":" in host else host
+    if name not in LOOPBACK and token is None:
         raise SettingError(
             f"`host` {host} can be reached from other machines, so it needs a `token` ('new' "
             "generates one)"
@@ -271,7 +271,6 @@ def listen(host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> 
         raise SettingError(
             f"cannot listen on {host} port {port} ({why}); choose another `host` or `port`"
         ) from None
-    name = f"[{host}]" if ":" in host else host
     url = f"http://{'127.0.0.1' if host in _ANY_ADDRESS else name}:{listening.getsockname()[1]}"
     hosts = None if host in _ANY_ADDRESS else LOOPBACK | {name.lower()}
     return Listening(listening, url, hosts, token)

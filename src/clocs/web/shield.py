@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
@@ -19,6 +18,7 @@ from urllib.parse import parse_qs, urlencode
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -110,9 +110,9 @@ class Shield:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                own = {k.decode("latin-1").lower() for k, _ in message["headers"]}
-                more = {k: v for k, v in HEADERS.items() if k not in own}
-                message["headers"] = [*message["headers"], *_encoded(more)]
+                sent = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    sent.setdefault(name, value)
             await send(message)
 
         body = _Body(self, receive)
@@ -124,10 +124,11 @@ class Shield:
             body.expect_room(int(headers.get("content-length", "0")))
             await self.app(scope, body.receive, send_safely)
         except RefusedError as error:
-            await _respond(send_safely, error.status, str(error), error.headers)
+            refusal = JSONResponse({"message": str(error)}, error.status, dict(error.headers))
+            await refusal(scope, receive, send_safely)
         except Exception:  # the browser got a sentence; the log gets the traceback
             if not started:
-                await _respond(send_safely, 500, "internal error", {})
+                await JSONResponse({"message": "internal error"}, 500)(scope, receive, send_safely)
             logging.getLogger("clocs.web").exception("a request failed")
         finally:
             self.bodies.remove(body)
@@ -243,18 +244,6 @@ def _cookie(headers: dict[str, str]) -> str:
 def _name(host: str) -> str:
     name, _, port = host.rpartition(":")
     return (name if name and port.isdigit() else host).lower()
-
-
-def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
-
-
-async def _respond(send: Send, status: int, message: str, headers: Mapping[str, str]) -> None:
-    body = json.dumps({"message": message}).encode()
-    own = {"content-type": "application/json", "content-length": str(len(body))}
-    listed = _encoded(own | dict(headers))
-    await send({"type": "http.response.start", "status": status, "headers": listed})
-    await send({"type": "http.response.body", "body": body})
 
 
 class Problem(BaseModel):

@@ -137,14 +137,10 @@ def read_upload(
     return Posted(made, several=True, names=[name for name, _ in found])
 
 
-def read_posted(body: bytes, kind: str, *, most: int = 1) -> Posted:
-    """The recordings in a form of at most `most` of them; `kind` is its content type."""
-    return read_upload(*read_form(body, kind, most_files=max(MAX_FILES, 2 * most)), most=most)
-
-
-def read_one(facts: Mapping[str, Any], body: bytes) -> Posted:
-    """The one recording in a form; `facts` holds its content `type`."""
-    return read_posted(body, facts["type"])
+def read_posted(facts: Mapping[str, Any], body: bytes, *, most: int = 1) -> Posted:
+    """The recordings in a form of at most `most` of them; `facts` holds its content `type`."""
+    form = read_form(body, facts["type"], most_files=max(MAX_FILES, 2 * most))
+    return read_upload(*form, most=most)
 
 
 def read_arrays(data: bytes, options: ReadOptions, *, most: int) -> Posted:

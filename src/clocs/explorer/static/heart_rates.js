@@ -24,7 +24,7 @@ export class HeartRates {
     while (this.state.state === "working") {
       await new Promise((done) => { setTimeout(done, AGAIN); });
       const next = await api.heartRates().catch(() => this.state);
-      if (next.version !== this.state.version) await this.#fetch().catch(() => null);
+      if (next.measured !== this.state.measured) await this.#fetch().catch(() => null);
       else this.state = next;
       this.update();
     }
