@@ -168,7 +168,7 @@ class GracefulServer(uvicorn.Server):
         limits = limits or ConnectionLimits()
         most = min(limits.connections, _open_files() // 2)
         own = {"limits": replace(limits, connections=most)}
-        self._connection_type = type("LimitedConnection", (Connection,), own)
+        self._connection_type: type[Connection] = type("LimitedConnection", (Connection,), own)
         config = uvicorn.Config(
             app,
             http=self._connection_type,
