@@ -55,6 +55,8 @@ def open_session(
             raise SettingError(f"{one.path} is a second store of {one.manifest.dataset}; give one")
         opened[one.manifest.dataset] = one
     file = seed_files(weights_path(checkpoint))[0] if checkpoint is not None else None
+    if file is not None and not file.is_file():
+        raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
     if embeddings is not None:
         patients, distances = Embeddings.load(embeddings), None
     elif file is not None and opened:

@@ -141,6 +141,9 @@ class WithoutDetails(logging.Filter):
         return True
 
 
+_WITHOUT_DETAILS = WithoutDetails()
+
+
 def _place(error: BaseException | None) -> str:
     """What an error is and where it was raised, without what it says."""
     steps = traceback.extract_tb(error.__traceback__ if error else None)[-4:]
@@ -183,9 +186,7 @@ class GracefulServer(uvicorn.Server):
         )
         super().__init__(config)
         for name in _LOGGERS:
-            logger = logging.getLogger(name)
-            if not any(isinstance(one, WithoutDetails) for one in logger.filters):
-                logger.addFilter(WithoutDetails())
+            logging.getLogger(name).addFilter(_WITHOUT_DETAILS)  # once
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Uvicorn's reaction to SIGINT and SIGTERM; the second one ends at once."""
