@@ -38,3 +38,5 @@ from clocs.store.store import open_store as open_store
 from clocs.training.checkpoint import Checkpoint as Checkpoint
 
 MODULES: dict[str, str]
+
+__all__: list[str]

@@ -65,9 +65,9 @@ def assert_same(one: GroupResult, other: GroupResult) -> None:
         (one.predictions, *one.further), (other.predictions, *other.further), strict=True
     ):
         assert np.array_equal(a.probabilities, b.probabilities)
-    for a, b in zip(one.classifiers, other.classifiers, strict=True):
-        for name, tensor in (a.weights | a.buffers).items():
-            assert torch.equal(tensor, (b.weights | b.buffers)[name]), name
+    for first, second in zip(one.classifiers, other.classifiers, strict=True):
+        for name, tensor in (first.weights | first.buffers).items():
+            assert torch.equal(tensor, (second.weights | second.buffers)[name]), name
 
 
 @pytest.mark.parametrize("device", DEVICES)

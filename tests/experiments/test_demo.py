@@ -108,7 +108,7 @@ def test_nothing_is_cut_off_on_a_narrow_screen(page: Page) -> None:
 
 def test_text_has_contrast_in_light_and_dark_mode(page: Page) -> None:
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         asked = f"(prefers-color-scheme: {scheme})"
         page.wait_for_function("asked => matchMedia(asked).matches", arg=asked)
         ink, paper = page.evaluate(

@@ -110,7 +110,7 @@ def test_a_dry_run_estimates_what_is_left_by_measured_rates(
     assert found.cells("done") == 16 and found.seconds is None  # nothing was fine-tuned yet
     done = {unit.name for unit in found.units if unit.state == "done"}
     assert "chapman-4leads-e128-cmsc" in done
-    some = {"dataset": "synthetic", "seeds": 1, "only": ["cmsc"]}
+    some: dict[str, Any] = {"dataset": "synthetic", "seeds": 1, "only": ["cmsc"]}
     more = estimate(["table-1-splits"], out=folder, **some)
     assert more.seconds and more.seconds == sum(unit.seconds or 0 for unit in more.units)
     twice = estimate(["table-1-splits"], out=folder, **some | {"seeds": 2})

@@ -200,6 +200,7 @@ def test_an_upload_is_cut_into_the_frame_of_the_map(
     assert patients.frame == 10.0 != small_store.manifest.frame.seconds
     own = small_store.table.filter(pl.col("patient") == patients.rows["patient"][0])["id"]
     vector = embed_upload(whole, small_store.recording(own[0]), patients.frame).vector
+    assert vector is not None
     cosines = patients.vectors @ vector
     assert cosines.argmax() == 0 and cosines[0] > 0.9
     short = replace(small_store.recording(0), digital=small_store.recording(0).digital[:, :2000])

@@ -78,7 +78,7 @@ def test_a_recording_without_any_of_the_leads_is_a_problem_with_a_reason(
     with pytest.raises(SettingError, match="has none of the leads V2, I, V6, II"):
         embed_upload(many, lost)
     _, vector, notes = embed_upload(many, small_store.recording(0).select(["II"]))
-    assert vector.shape == (12,) and "Embedded with II only" in notes[0]
+    assert vector is not None and vector.shape == (12,) and "Embedded with II only" in notes[0]
 
 
 def test_frames_of_other_seconds_keep_the_rate(many: Checkpoint, small_store: Store) -> None:

@@ -79,8 +79,8 @@ def download(
 
     if not name:
         facts = [_publication(one) for one in PUBLICATIONS.values()]
-        unnamed = {"license": "none named by the publisher"}
-        shown = [one if one["license"] else one | unnamed for one in facts]
+        none = {"license": "none named by the publisher"}
+        shown = [one if one["license"] else one | none for one in facts]
         return Answer(facts, [tables.words_table(one["name"], one, _LISTED) for one in shown])
     target = out or str(Path("data", name))
     following = f"clocs prepare {name} {target} --out stores/{name}"

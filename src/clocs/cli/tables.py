@@ -128,7 +128,7 @@ def store_tables(info: Mapping[str, Any], *, verbose: bool = False) -> Renderabl
     Of the quarantine its reasons are shown; every recording in it only if `verbose`.
     """
     ending = [*_remarks(info, verbose), *_quarantine(info, verbose)]
-    kept = info | {"frames × leads": info["frames"], "shards": info["shards"] or None}
+    kept = {**info, "frames × leads": info["frames"], "shards": info["shards"] or None}
     kept["vectors"] = info["vectors"] if info["vectors"]["bytes"] else None
     facts = words_table("", kept, STORE)
     return Group(facts, Text(), _parts(info), Text(), _labels(info), *ending)
@@ -278,8 +278,9 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     """One evaluation; `others` are the untrained encoders beside it."""
     per_row = result.per == "row"
     counted = "frames × leads" if per_row else "recordings"
+    missing = result.undefined_classes
     of_class = {
-        label: "undefined: missing from the test part" if math.isnan(value) else f"AUC {value:.3f}"
+        label: "undefined: missing from the test part" if label in missing else f"AUC {value:.3f}"
         for label, value in result.auc_per_class.items()
     }
     groups = {name: _group(one) for name, one in (result.by_sex | result.by_age).items()}
