@@ -135,7 +135,7 @@ def test_captured_steps_equal_eager_ones(
 
 
 def batch_of_many_leads(frames: Frames, device: str) -> Tensor:
-    options = {"crops": "random", "queue": 32}
+    options = {"crops": "random"}
     plan = Plan("cmsmlc", (0, 1), "multilead", 32, options=options, perturb="gaussian")
     task = PretrainingTask(frames, plan, device=torch.device(device))
     rows = torch.arange(40, device=device).view(2, 20)
