@@ -135,7 +135,10 @@ class ArrayFile:
             raise StoreError(f"{path} is not {self.what} ({why}); {self.remedy}") from error
 
     def _facts(self, path: Path, file: Any) -> tuple[dict[str, Any], int]:
-        facts: dict[str, Any] = json.loads((file.metadata() or {})[self.key])
+        header = file.metadata() or {}
+        if self.key not in header:
+            raise ValueError("its header is of another kind")
+        facts: dict[str, Any] = json.loads(header[self.key])
         if (version := facts["format"]) != self.format:
             raise StoreError(
                 f"{path} has format {version!r}, but this version of clocs reads format "
