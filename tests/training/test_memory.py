@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clocs.encoders.make import ENCODERS, is_multilead, make_encoder
-from clocs.errors import CheckpointError, SettingError
+from clocs.errors import FileError, SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.signals import allocate_signals, memory_for_signals
 from clocs.pretraining.plan import Plan
@@ -61,6 +61,6 @@ def test_a_limit_in_the_environment_maps_larger_signals_from_a_file(
 def test_a_state_that_may_not_be_read_is_not_called_damaged(tmp_path: Path) -> None:
     state = tmp_path / "state.safetensors"
     state.mkdir()  # as unreadable as a file without permission, for root, too
-    with pytest.raises(CheckpointError, match="cannot be read") as caught:
+    with pytest.raises(FileError, match="cannot be read") as caught:
         Replicas.load(state, CPU)
     assert "delete" not in str(caught.value)

@@ -95,6 +95,8 @@ class Session:
                 f"the embeddings have level {self.embeddings.level!r}; "
                 "make them with `level` 'patient'"
             )
+        if list(self.codes) != sorted(self.codes):
+            raise ValueError("patients must be in the order of their pseudonyms")
         self._rows = {code: row for row, code in enumerate(self.codes)}
 
     # All patients

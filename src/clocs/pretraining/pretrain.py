@@ -407,14 +407,20 @@ def _origins(init: Sequence[Checkpoint], plan: Plan, encoder: Encoder) -> list[C
         raise SettingError(
             f"`init` has no checkpoint of seed {missing[0]}; give one in all, or one per seed"
         )
+    shape = _shape(encoder)
     for checkpoint in init:
-        own = checkpoint.encoder
-        if replace(own, dropout=encoder.dropout) != encoder:
+        if _shape(checkpoint.encoder) != shape:
             raise SettingError(
-                f"`init` is the encoder {checkpoint.card.encoder}; train with the same encoder, "
-                "embedding dimension and frame"
+                f"`init` is an encoder {_shape(checkpoint.encoder)}, not {shape}; train with the "
+                "same encoder, embedding dimension and frame"
             )
     return [init[0] if len(init) == 1 else by_seed[seed] for seed in plan.seeds]
+
+
+def _shape(encoder: Encoder) -> str:
+    """What must agree for weights to fit."""
+    leads = f", leads {', '.join(encoder.leads)}" if encoder.leads else ""
+    return f"{encoder.name!r} of {encoder.samples} samples and E = {encoder.embedding_dim}{leads}"
 
 
 def _claim(
