@@ -75,7 +75,7 @@ def measured(page: Page) -> tuple[float, float, float]:
     return float(found[1]), float(found[2]), float(found[3])
 
 
-@pytest.mark.parametrize("size", [LAPTOP, PHONE])
+@pytest.mark.parametrize("size", [LAPTOP])
 def test_calipers_measure_time_rate_and_amplitude_by_pointer_and_keys(
     new_page: Callable[..., Page], served: Served, size: tuple[int, int]
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_phone_stays_narrow_and_goes_to_the_ecg_of_the_tapped_patient(
     expect(page.locator("#map")).to_be_in_viewport()
 
 
-@pytest.mark.parametrize("size", [LAPTOP, PHONE])
+@pytest.mark.parametrize("size", [PHONE])
 def test_any_two_patients_are_compared_and_the_focus_returns(
     new_page: Callable[..., Page], served: Served, size: tuple[int, int]
 ) -> None:

@@ -223,12 +223,17 @@ def readings_of_store(
     table = plan.table.select("patient", "id", "rate", "unit", "leads", "extra")[chosen]
     assumed = [f"the lead without a name is taken as {lead}" for lead in stands_for.values()]
     noted = table["extra"].str.contains_any([f'"{key}"' for key in NOTES])
+    notes_in = pl.when(noted).then(table["extra"]).otherwise(pl.lit("{}"))
+    seen = pl.Series(map(bytes, there[chosen]), dtype=pl.Binary)
+    rows = table.select("leads", notes_in.alias("notes"), seen.alias("seen"))
+    # Few recordings differ in these: each kind is described once and looked up.
+    kinds = rows.unique(maintain_order=True)
+    kind = _left_join(rows, kinds.with_row_index("kind"), rows.columns)["kind"]
     columns: dict[str, list[list[str]]] = {name: [] for name in list(READ_SCHEMA)[2:]}
-    own_leads = table["leads"].to_list()
-    for seen, own, extra, some in zip(there[chosen], own_leads, table["extra"], noted, strict=True):
-        names = [lead for lead, has in zip(plan.leads, seen, strict=True) if has]
+    for own, extra, has in kinds.iter_rows():
+        names = [lead for lead, one in zip(plan.leads, has, strict=True) if one]
         used = [stands_for.get(lead, lead) for lead in names]
-        notes = list(notes_of(json.loads(extra))) if some else []
+        notes = list(notes_of(json.loads(extra)))
         columns["leads_used"].append(used)
         columns["leads_missing"].append([lead for lead in wanted if lead not in used])
         columns["leads_derived"].append([lead for lead in names if lead not in own])
@@ -236,7 +241,7 @@ def readings_of_store(
     dataset = pl.lit(plan.store.manifest.dataset).alias("dataset")
     return table.select(
         dataset, "patient", pl.col("id").alias("recording"), "rate", "unit"
-    ).with_columns(pl.Series(name, values, _NAMES) for name, values in columns.items())
+    ).with_columns(pl.Series(name, values, _NAMES)[kind] for name, values in columns.items())
 
 
 def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
