@@ -277,3 +277,9 @@ def test_a_table_of_many_columns_is_read_soon_or_refused() -> None:
     assert labels(given) == {0: ["AF"]} and time.process_time() - started < 2
     with pytest.raises(SourceError, match="has 10,002 columns; a table of labels has at most"):
         matched("id,label" + "," * 10_000 + "\nr1,AF\n")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_an_empty_table_is_said_to_be_empty(content: bytes) -> None:
+    with pytest.raises(SourceError, match=r"labels.csv cannot be read as a table \(it is empty\)"):
+        read_table(content, name="labels.csv")

@@ -244,7 +244,7 @@ def evaluate(
         typed = {"protocol": protocol != "linear", "plots": plots, "predictions": predictions}
         refused = given | {name: value for name, value in typed.items() if value}
         known = inspect.signature(clocs.evaluate_classifier).parameters
-        _refuse(refused, known, "a saved classifier is scored as it is")
+        _refuse(refused, known, "a saved classifier is scored without training")
         return _evaluate_classifier(checkpoints, store, label_names, given)
     if label_names is not None:
         raise SettingError("`label_names` is for classifiers; leave it out")
@@ -488,7 +488,7 @@ def export(
             store, folder = Path(given["model"]), Path(given["out"])
             written = save_frames(store, folder, progress=progress, **cut)
         return Answer({"files": [*map(str, written)]}, [f"Wrote {path}." for path in written])
-    _refuse(cut, (), "a model has its own frames")
+    _refuse(cut, (), "the frames of a model are fixed")
     found = call(to=to)
     facts = {"path": given["out"], "difference": None if found is None else asdict(found)}
     shown = [f"Written: {given['out']}"]

@@ -395,7 +395,7 @@ def demo_table(result: Demo) -> Table:
         found = [result.evaluation(method, fraction) for fraction in FRACTIONS]
         own = result.distances.get(method)
         scores = [plus_minus(e.auc_mean, e.auc_std) for e in found]
-        rows.append((method, *scores, own and own.separability))
+        rows.append((method, *scores, own and f"{own.separability:.2f}"))
     title = f"Test AUC, linear evaluation, {SEEDS} seeds, mean ± sd"
     return grid(title, ("encoder", *shares, "separability"), rows)
 

@@ -266,8 +266,8 @@ class Folder(Dataset):
         files = find_files(self.source, besides=besides, options=self._read_options)
         if not files.recordings and not files.lost:
             raise SourceError(
-                f"{self.source.path} holds no recordings; {base.count_files(self.source)} found, "
-                "none of which is of a known format"
+                f"{self.source.path} holds no recordings of a known format "
+                f"({base.count_files(self.source)} found); give the folder of the ECG files"
             )
         entries = [one.entry for one in files.recordings]
         paths = [entry.path for entry in entries]
@@ -497,7 +497,7 @@ def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -
         )
     if alone := int((patients == files).sum()):
         notices.append(
-            f"no patient ID was found for {alone:,} recordings, so each file counts as its own "
+            f"no patient ID was found for {alone:,} recordings, so each file counts as one "
             "patient; if patients may have several recordings, say with `patient` whose they are, "
             "or the same person may be both trained and tested on"
         )

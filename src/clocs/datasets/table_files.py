@@ -166,6 +166,8 @@ def _read_text(
     data: bytes, is_id: Callable[[str], bool], name: str
 ) -> dict[str, Sequence[str | None]]:
     text = plain_text(data, name).decode("utf-8", "replace").lstrip("\n")
+    if not text:
+        raise ValueError("it is empty")
     first = text.partition("\n")[0][:100_000]
     separator = max(_SEPARATORS, key=lambda one: (first.count(one), one == ","))
     reader = csv.reader(io.StringIO(text), delimiter=separator)

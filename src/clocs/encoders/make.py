@@ -79,7 +79,7 @@ class ModuleEncoder(Encoder):
 
     Attributes:
         make_module: Called with `embedding_dim`, `samples` and `dropout` by keyword.
-        module: Which all members' weights are put into; its own are never used.
+        module: The network that is called with the weights of each member.
     """
 
     capturable: ClassVar[bool] = False  # seeding waits for the host

@@ -1,4 +1,4 @@
-"""Work in the background: a process of its own, and a thread that hears what it says."""
+"""Work in the background: a process, and a thread that reads what the process reports."""
 
 from __future__ import annotations
 
