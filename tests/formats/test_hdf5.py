@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,20 @@ def test_a_file_that_ends_the_process_which_lists_it_spoils_only_itself(
     store = clocs.prepare("folder", tmp_path, out=tmp_path.with_name("store"))
     assert store.table["id"].to_list() == ["sound"]
     assert store.quarantine["reason"].to_list() == ["exceeds limits"]
+
+
+def test_threads_read_files_of_several_recordings_side_by_side(tmp_path: Path) -> None:
+    """No thread closes the file that another one reads."""
+    for name in ("a", "b"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["signals"] = np.random.default_rng(0).normal(size=(8, 12, 2000))
+    options = ReadOptions(rate=500.0, unit="mV")
+    found = [
+        one
+        for one in find_recordings([tmp_path / "a.h5", tmp_path / "b.h5"], options)
+        if isinstance(one, Found)
+    ]
+    assert len(found) == 16
+    with ThreadPoolExecutor(8) as pool:
+        both = pool.map(lambda i: found[i % 16 if i % 2 else -1 - i % 16].read(options), range(200))
+        assert {one.digital.shape for one in both} == {(12, 2000)}

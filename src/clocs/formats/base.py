@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -506,7 +507,7 @@ class FileReader:
         self, what: str, open_file: Callable[[Source, str, ReadOptions], OpenFile]
     ) -> None:
         self._what, self._open = what, open_file
-        self._kept: tuple[tuple[Any, ...], OpenFile] | None = None
+        self._of_thread = threading.local()  # a file that another thread reads must stay open
 
     def __reduce__(self) -> tuple[type[FileReader], tuple[object, ...]]:
         return FileReader, (self._what, self._open)  # another process opens its own
@@ -531,8 +532,9 @@ class FileReader:
         same = (source, path) if state is None else (disk, state.st_mtime_ns, state.st_size)
         key = (os.getpid(), options.leads, tuple(options.lead_names.items()), *same)
         with decoding(stem(path), self._what):
-            if self._kept is not None and self._kept[0] == key:
-                yield self._kept[1]
+            kept: tuple[tuple[Any, ...], OpenFile] | None = getattr(self._of_thread, "kept", None)
+            if kept is not None and kept[0] == key:
+                yield kept[1]
                 return
             file = self._open(source, path, options)
             try:
@@ -544,9 +546,9 @@ class FileReader:
             if not stays:
                 file.close()
                 return
-            if self._kept is not None and self._kept[0][0] == os.getpid():
-                self._kept[1].close()
-            self._kept = key, file
+            if kept is not None and kept[0][0] == os.getpid():
+                kept[1].close()
+            self._of_thread.kept = key, file
 
 
 def format_of_several(
