@@ -78,7 +78,6 @@ SLOW = (
     "test_many_leads_report.py",
     "test_workers.py",
     "test_killed.py",
-    "test_ray_shards.py",
     "test_groups_page.py",
     "test_filter_page.py",
     "test_shipped_commands.py",

@@ -32,6 +32,9 @@ pytest.importorskip("fastapi", reason="the servers need the extras `web` and `se
 pytest.importorskip("faiss", reason="the index needs the extra `search`")
 pytest.importorskip("onnx", reason="exports need the extra `export`")
 
+from clocs.explorer.open import open_session
+from clocs.explorer.patient_map import MAP
+
 NAME, NUMBER, HOME, RECORDING = "Hollerith", "MRN9900471", "zsuzsanna", "zyxrec"
 BORN, TAKEN = datetime.date(1950, 3, 2), datetime.date(2017, 11, 23)
 PERSON = [NAME, NUMBER, "1950-03-02", "19500302", "02-MAR-1950", "02.03.1950"]
@@ -217,6 +220,10 @@ def test_the_explorer_logs_and_shows_no_names_ids_dates_and_paths(house: Path) -
     table = pl.read_parquet(house / "store" / "table.parquet")
     secret = [*PERSON, *WHEN, HOME, RECORDING, *table["patient"].unique().to_list()]
     options = ("store", "--checkpoint", "run", "--runs", "run", "--no-browse")
+    places = open_session(
+        stores=[house / "store"], checkpoint=house / "run", cache=house / "cache"
+    ).projection
+    MAP.write(places.file, {}, {"positions": places.now[0]})  # UMAP would compile for seconds
     with serving(house, "explore", *options) as (url, logged):
         _, arrays = unpack(unhurried.get(f"{url}/api/map").content)
         codes = [bytes(one).hex() for one in arrays["codes"]]

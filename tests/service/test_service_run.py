@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,51 +34,32 @@ from service.conftest import serving, wait_for
 ECG = example_body()
 
 
-@contextmanager
-def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """`clocs serve` with a token, and what it prints once it is ready."""
-    command = [sys.executable, "-m", "clocs", "serve", "--json", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as running:
+@dataclass(frozen=True)
+class Running:
+    """`clocs serve` as a process, with a token."""
+
+    process: subprocess.Popen[str]
+    url: str
+    port: int
+    known: dict[str, str]  # headers
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=self.known, timeout=unhurried.SECONDS)
+
+
+@pytest.fixture(scope="module")
+def running(files: list[str]) -> Iterator[Running]:
+    """One for all claims about the process, which takes seconds to start; the last one ends it."""
+    command = [sys.executable, "-m", "clocs", "serve", "--json", *files]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         try:
-            assert running.stdout is not None
-            facts = json.loads(running.stdout.readline())
-            yield running, facts
+            assert process.stdout is not None
+            facts = json.loads(process.stdout.readline())
+            known = {"authorization": f"Bearer {facts['token']}"}
+            port = int(facts["url"].rstrip("/").rpartition(":")[2])
+            yield Running(process, facts["url"], port, known)
         finally:
-            running.kill()
-
-
-def test_terminated_it_finishes_what_it_accepted_and_ends_with_0(files: list[str]) -> None:
-    folder = Path(files[0]).parent
-    before = set(folder.rglob("*"))
-    with process(*files) as (running, facts):
-        known = {"authorization": f"Bearer {facts['token']}"}
-        with httpx.Client(
-            base_url=facts["url"], headers=known, timeout=unhurried.SECONDS
-        ) as client:
-            assert client.get("/models").status_code == 200
-            many: dict[str, Any] = {"recordings": [ECG] * 64}
-            answers: list[int] = []
-
-            def ask() -> None:
-                answers.append(client.post("/models/plain/embedding", json=many).status_code)
-
-            asking = [threading.Thread(target=ask) for _ in range(4)]
-            for one in asking:
-                one.start()
-
-            def accepted() -> bool:
-                text = client.get("/metrics").text
-                return "clocs_queue_seconds 0.0" not in text
-
-            wait_for(lambda: accepted() or len(answers) == 4)
-            running.send_signal(signal.SIGTERM)
-            for one in asking:
-                one.join(600)
-            assert 200 in answers and set(answers) <= {200, 429, 503}
-        assert running.wait(600) == 0
-        with pytest.raises(httpx.TransportError):
-            unhurried.get(facts["url"] + "/health")
-    assert set(folder.rglob("*")) == before  # it holds nothing, so there is nothing to lose
+            process.kill()
 
 
 def request(body: bytes, length: int | None = None, *, more: str = "") -> bytes:
@@ -88,68 +69,86 @@ def request(body: bytes, length: int | None = None, *, more: str = "") -> bytes:
     return head.encode() + body
 
 
-def test_at_sigterm_every_request_that_reached_it_is_answered(files: list[str]) -> None:
-    """Sixteen clients, each on one new connection after another, until nobody listens."""
-    ask = request(json.dumps(ECG).encode())
-    outcomes: list[str] = []
-
-    def client(port: int) -> None:
-        while True:
-            try:
-                connection = socket.create_connection(("127.0.0.1", port), 600)
-            except ConnectionRefusedError:
-                return  # it never reached the service
-            with connection:
-                try:
-                    connection.sendall(ask)
-                    answer = connection.makefile("rb").readline()
-                    outcomes.append(answer.split()[1].decode() if answer else "closed")
-                except OSError as error:
-                    outcomes.append(type(error).__name__)
-
-    with process(files[0], "--token", "none") as (running, facts):
-        port = int(facts["url"].rpartition(":")[2])
-        asking = [threading.Thread(target=client, args=(port,)) for _ in range(16)]
-        for one in asking:
-            one.start()
-        wait_for(lambda: len(outcomes) >= 32)
-        running.send_signal(signal.SIGTERM)
-        for one in asking:
-            one.join(600)
-        assert running.wait(600) == 0
-    assert set(outcomes) <= {"200", "429", "503"}
-    assert "200" in outcomes
-
-
-def test_health_is_answered_while_large_bodies_are_read(files: list[str]) -> None:
+def test_health_is_answered_while_large_bodies_are_read(running: Running) -> None:
     number = b"0.123456789012345,"
     body = b'{"rate": 500, "signal": [[' + number * ((15 << 20) // len(number)) + b"0]]}"
     statuses: list[int] = []
     stop = threading.Event()
 
-    def client(url: str) -> None:
+    def ask() -> None:
         kind = {"content-type": "application/json"}
-        with httpx.Client(base_url=url, headers=kind, timeout=unhurried.SECONDS) as own:
+        with running.client() as own:
             while not stop.is_set():
-                statuses.append(own.post("/models/plain/embedding", content=body).status_code)
+                made = own.post("/models/plain/embedding", content=body, headers=kind)
+                statuses.append(made.status_code)
 
-    with process(files[0], "--token", "none") as (_, facts):
-        asking = [threading.Thread(target=client, args=(facts["url"],)) for _ in range(4)]
-        for one in asking:
-            one.start()
-        seconds: list[float] = []
-        with httpx.Client(base_url=facts["url"], timeout=unhurried.SECONDS) as own:
-            while len(seconds) < 100 or len(statuses) < 8:
-                began = time.perf_counter()
-                assert own.get("/health").status_code == 200
-                seconds.append(time.perf_counter() - began)
-                time.sleep(0.02)
-        stop.set()
-        for one in asking:
-            one.join(600)
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for one in asking:
+        one.start()
+    seconds: list[float] = []
+    with running.client() as own:
+        while len(seconds) < 100 or len(statuses) < 8:
+            began = time.perf_counter()
+            assert own.get("/health").status_code == 200
+            seconds.append(time.perf_counter() - began)
+            time.sleep(0.02)
+    stop.set()
+    for one in asking:
+        one.join(600)
     assert 422 in statuses  # it was read: it lasts too long
     assert median(seconds) < 0.2
     assert max(seconds) < 1.0
+
+
+def test_at_sigterm_every_request_that_reached_it_is_answered_and_it_ends_with_0(
+    running: Running, files: list[str]
+) -> None:
+    """Four clients with many recordings each, and sixteen that connect until nobody listens."""
+    folder = Path(files[0]).parent
+    before = set(folder.rglob("*"))
+    token = f"Authorization: {running.known['authorization']}\r\n"
+    single = request(json.dumps(ECG).encode(), more=token)
+    answers, outcomes = list[int](), list[str]()
+
+    def connect() -> None:
+        while True:
+            try:
+                connection = socket.create_connection(("127.0.0.1", running.port), 600)
+            except ConnectionRefusedError:
+                return  # it never reached the service
+            with connection:
+                try:
+                    connection.sendall(single)
+                    answer = connection.makefile("rb").readline()
+                    outcomes.append(answer.split()[1].decode() if answer else "closed")
+                except OSError as error:
+                    outcomes.append(type(error).__name__)
+
+    with running.client() as client:
+        many: dict[str, Any] = {"recordings": [ECG] * 64}
+
+        def ask() -> None:
+            answers.append(client.post("/models/plain/embedding", json=many).status_code)
+
+        asking = [threading.Thread(target=ask) for _ in range(4)]
+        for one in asking:
+            one.start()
+        wait_for(
+            lambda: bool(answers) or "clocs_queue_seconds 0.0" not in client.get("/metrics").text
+        )
+        asking += [threading.Thread(target=connect) for _ in range(16)]
+        for one in asking[4:]:
+            one.start()
+        wait_for(lambda: len(outcomes) >= 32)
+        running.process.send_signal(signal.SIGTERM)
+        for one in asking:
+            one.join(600)
+    assert 200 in answers and set(answers) <= {200, 429, 503}
+    assert set(outcomes) <= {"200", "429", "503"}
+    assert running.process.wait(600) == 0
+    with pytest.raises(httpx.TransportError):
+        unhurried.get(running.url + "/health")
+    assert set(folder.rglob("*")) == before  # it holds nothing, so there is nothing to lose
 
 
 def test_idle_bodies_keep_nobody_else_from_sending_large_ones(files: list[str]) -> None:

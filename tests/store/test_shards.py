@@ -10,12 +10,14 @@ import pytest
 
 from clocs.datasets.base import Entry, Listing
 from clocs.errors import SettingError, StoreError
+from clocs.formats.source import open_source
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
 from clocs.recording import Recording
 from clocs.store import chunks
 from clocs.store.manifest import shard_of
 from clocs.store.prepare import prepare
+from clocs.store.shards import files_of_shards
 from clocs.store.store import Store, expect_different_stores, open_store
 from fake_dataset import FakeDataset
 
@@ -281,3 +283,25 @@ def test_what_is_there_is_not_overwritten(store: Store, tmp_path: Path) -> None:
     for number in (0, 10_000):
         with pytest.raises(SettingError, match="`shards` is"):
             prepare(FakeDataset(), out=tmp_path / "new", shards=number)
+
+
+def test_ray_needs_a_number_of_shards(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="say with `shards` how many"):
+        prepare("synthetic", out=tmp_path / "new", ray="auto")
+
+
+def test_a_task_gets_the_files_of_its_recordings_and_those_of_none(tmp_path: Path) -> None:
+    names = ["a/one.hea", "a/one.dat", "b/one.hea", "b/one.dat", "b/ONE.atr", "all.h5", "table.csv"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    source = open_source(tmp_path)
+    entries = [Entry(str(i), "", path) for i, path in enumerate(["a/one.hea", "all.h5"])]
+    more = [Entry(str(i), "", path) for i, path in enumerate(["b/one.hea", "all.h5"])]
+    files = files_of_shards(source, [Listing(tuple(entries)), Listing(tuple(more))])
+    assert [sorted(own) for own in files] == [
+        ["a/one.dat", "a/one.hea", "all.h5", "table.csv"],
+        ["all.h5", "b/ONE.atr", "b/one.dat", "b/one.hea", "table.csv"],
+    ]
+    assert source.only(files[0]).names == tuple(sorted(files[0]))
+    assert "b/one.hea" not in source.only(files[0])
