@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from clocs.files import cache_folder
 from clocs.store.readers import Readers
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
     from clocs import Checkpoint, Frames, Store
 
@@ -47,21 +47,25 @@ PATIENCE = 180_000  # ms that a test waits for a page: a busy machine is slow to
 # Files that take longest, the longest first. They are started first, so that at the end no worker
 # has a long one to itself while the others have nothing to do.
 SLOW = (
-    "test_wheel.py",
-    "test_page.py",
-    "test_cluster_runner.py",
-    "test_ranks.py",
-    "test_real_counts.py",
     "test_export.py",
     "test_leaves_the_house.py",
+    "test_page.py",
+    "test_cluster_runner.py",
+    "test_service_api.py",
     "test_service_run.py",
-    "test_server.py",
+    "test_five_ways.py",
+    "test_real_counts.py",
+    "test_ranks.py",
+    "test_wheel.py",
+    "test_shipped_commands.py",
+    "test_measuring.py",
+    "test_filter_page.py",
     "test_snippets.py",
-    "test_runner.py",
     "test_fuzz.py",
-    "test_files_that_run.py",
-    "test_windows_triton.py",
-    "test_million.py",
+    "test_server.py",
+    "test_runner.py",
+    "test_groups_page.py",
+    "test_report_page.py",
     "test_every_encoder.py",
     "test_many_lead_pretraining.py",
     "test_tutorial.py",
@@ -73,17 +77,40 @@ SLOW = (
     "test_multilead.py",
     "test_finished_members.py",
     "test_loop.py",
+    "test_windows_triton.py",
     "test_contrast_triton.py",
     "test_many_leads_study.py",
     "test_many_leads_report.py",
     "test_workers.py",
     "test_killed.py",
-    "test_groups_page.py",
-    "test_filter_page.py",
-    "test_shipped_commands.py",
+    "test_files_that_run.py",
+    "test_million.py",
     "test_saved_classifiers.py",
     "test_compiled.py",
 )
+
+
+# Of one worker, because what they use is made once: torch's tools for exports, models and an index.
+TOGETHER = {
+    "test_export.py": "exports",
+    "test_leaves_the_house.py": "exports",
+    "test_service_api.py": "service",
+    "test_service_run.py": "service",
+    "test_five_ways.py": "service",
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """As `--dist loadfile`, but some files go to the same worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return TOGETHER.get(Path(file).name, file)
+
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -97,7 +124,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     Tests marked `gpu` are skipped by name where there is none.
     """
-    torch.manual_seed(zlib.crc32(item.nodeid.encode()))
+    seed = zlib.crc32(item.nodeid.encode())
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():  # `torch.manual_seed` takes a millisecond, elsewhere too
+        torch.cuda.manual_seed_all(seed)
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a GPU")
 
@@ -216,18 +246,42 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture(scope="module")
+def usual_page(browser: Browser) -> Iterator[Page]:
+    """For one test after the other: a new one takes twice the processor time to show anything."""
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE)
+    yield context.new_page()
+    context.close()
+
+
 @pytest.fixture
-def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page in a context of its own; takes the options of `Browser.new_context`."""
+def new_page(browser: Browser, usual_page: Page) -> Iterator[Callable[..., Page]]:
+    """Opens a page without cookies and settings; takes options of `Browser.new_context`."""
+    unused = [usual_page]
     made: list[BrowserContext] = []
 
-    def open_page(**options: Any) -> Page:
-        still: dict[str, Any] = {"reduced_motion": "reduce"}
-        made.append(browser.new_context(**still | options))
-        made[-1].set_default_timeout(PATIENCE)
-        return made[-1].new_page()
+    def open_page(
+        *,
+        viewport: ViewportSize | None = None,
+        color_scheme: Literal["light", "dark"] = "light",
+        **options: Any,
+    ) -> Page:
+        if options or not unused:
+            made.append(browser.new_context(reduced_motion="reduce", **options))
+            made[-1].set_default_timeout(PATIENCE)
+        page = made[-1].new_page() if options or not unused else unused.pop()
+        page.set_viewport_size(viewport or {"width": 1280, "height": 720})
+        page.emulate_media(color_scheme=color_scheme)
+        return page
 
     yield open_page
+    if not unused:
+        for page in usual_page.context.pages:
+            if page != usual_page:
+                page.close()
+        usual_page.context.clear_cookies()
+        usual_page.evaluate("() => { localStorage.clear(); window.stop(); }")
     for context in made:
         context.close()
 

@@ -65,7 +65,6 @@ def page(new_page: Callable[..., Page], index: Path) -> Iterator[Page]:
     opened.on("pageerror", lambda error: complaints.append(str(error)))
     opened.goto(index.as_uri(), wait_until="load")
     yield opened
-    opened.context.close()
     assert complaints == []
     assert asked[0] == index.as_uri()
     assert [url[:60] for url in asked[1:] if not url.startswith("data:")] == []

@@ -114,7 +114,7 @@ def guarded(session: Session) -> Iterator[Served]:
 @pytest.fixture
 def page(new_page: Callable[..., Page], guarded: Served) -> Iterator[Page]:
     """The explorer, opened with its token; any error in the page fails the test."""
-    page = new_page(viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    page = new_page(viewport={"width": 1280, "height": 800})
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
@@ -124,5 +124,4 @@ def page(new_page: Callable[..., Page], guarded: Served) -> Iterator[Page]:
     page.goto(guarded.address)
     page.wait_for_selector("html[data-ready=all]")
     yield page
-    page.context.close()
     assert [p for p in problems if "status of 4" not in p] == []

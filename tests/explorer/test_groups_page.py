@@ -28,11 +28,7 @@ def own(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def opened(new_page: Callable[..., Page], own: Served, width: int, height: int) -> Page:
-    page = new_page(
-        viewport={"width": width, "height": height},
-        reduced_motion="reduce",
-        accept_downloads=True,
-    )
+    page = new_page(viewport={"width": width, "height": height})
     page.goto(own.url)
     page.wait_for_selector("html[data-ready=all]")
     return page

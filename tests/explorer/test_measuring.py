@@ -126,7 +126,7 @@ def test_calipers_measure_time_rate_and_amplitude_by_pointer_and_keys(
 def test_a_phone_stays_narrow_and_goes_to_the_ecg_of_the_tapped_patient(
     new_page: Callable[..., Page], served: Served
 ) -> None:
-    page = opened(new_page, served.url, PHONE, has_touch=True, reduced_motion="reduce")
+    page = opened(new_page, served.url, PHONE, has_touch=True)
     page.locator("#map").tap(position=point(page, 4))
     page.wait_for_selector("#ecg[data-drawn=yes]")
     expect(page.locator("#detail")).to_be_focused()
@@ -235,4 +235,3 @@ def test_tall_complexes_stay_in_their_row(new_page: Callable[..., Page], served:
     found = page.evaluate(ABOVE_TALL, 4.8)
     assert found["first"] < 6  # its own line alone
     assert found["second"] > 40  # mm: none of the complex is cut off
-    page.context.close()

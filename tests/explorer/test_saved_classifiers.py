@@ -129,7 +129,6 @@ def page(new_page: Callable[..., Page], predicting: Served) -> Iterator[Page]:
     page.goto(f"{predicting.url}/?patient={predicting.session.codes[4]}")
     page.wait_for_selector("#ecg[data-drawn=yes]")
     yield page
-    page.context.close()
     assert problems == []
 
 

@@ -64,4 +64,3 @@ def test_the_notice_is_shown_with_the_prediction(
                 expect(notice).to_contain_text("trained or tuned on this patient")
                 page.wait_for_selector("html[data-ready=all]")
                 assert violations(page) == []
-        page.context.close()
