@@ -36,6 +36,7 @@ from clocs.store.prepare import preview as preview
 from clocs.store.store import Store as Store
 from clocs.store.store import open_store as open_store
 from clocs.training.checkpoint import Checkpoint as Checkpoint
+from clocs.training.outside import outside_encoder as outside_encoder
 
 MODULES: dict[str, str]
 

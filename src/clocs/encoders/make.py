@@ -96,7 +96,7 @@ class ModuleEncoder(Encoder):
             with torch.no_grad():
                 found = self.module.eval()(*given).shape
         except Exception as error:
-            raise _failed(self.name, self.samples, error) from error
+            raise failed(self.name, self.samples, error) from error
         if found != (2, self.embedding_dim):
             raise SettingError(
                 f"the encoder {self.name!r} turns a batch of {shape} into {tuple(found)}, not "
@@ -206,13 +206,14 @@ def as_encoder(name: str, make: Callable[..., Encoder | nn.Module], **arguments:
     except ClocsError:
         raise
     except Exception as error:
-        raise _failed(name, arguments["samples"], error) from error
+        raise failed(name, arguments["samples"], error) from error
     if isinstance(made, Encoder):
         return made
     return ModuleEncoder(**arguments, name=name, make_module=make, module=made)
 
 
-def _failed(name: str, samples: int, error: Exception) -> SettingError:
+def failed(name: str, samples: int, error: Exception) -> SettingError:
+    """What is said of an encoder that fails."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return SettingError(f"the encoder {name!r} fails on frames of {samples} samples ({reason})")
 

@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation.bootstrap import ALPHA, check_resamples, correct, enough, paired
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.labeled import By, Per
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, distinct
-from clocs.frames.frames import Frames
+from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.splits import Split, split_of
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, with_derived
 from clocs.training import Settings, settings_in
+from clocs.training.card import UNKNOWN
 from clocs.training.checkpoint import Checkpoint, load_checkpoints
 from clocs.training.embed import StoreVectors
 from clocs.training.loop import Epoch
+from clocs.training.outside import EVERYBODY, OutsideEncoder, read_outside_encoder
 from clocs.training.signals import pick_device
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ def evaluate(
 
     Args:
         checkpoint: For each method a file, or a folder (all its seeds); or one classifier, made by
-            `clocs finetune`.
+            `clocs finetune`; or anybody's encoder as an ONNX file with a .toml file beside it, in
+            Python also as a `clocs.outside_encoder`.
         store: Labeled recordings. They are cut into the store's frames, and for encoders of many
             leads into those of the encoder.
         protocol: 'linear', 'linear-converged', 'attentive', 'finetune' or 'knn'.
@@ -134,7 +137,7 @@ def evaluate_many(
     Returns:
         Scores and predictions, one per method; then the untrained encoders.
     """
-    groups = [load_checkpoints(one) for one in checkpoints]
+    groups = [_load(one) for one in checkpoints]
     _check_distinct(groups)
     by = split_of(split, test_folds, validation_folds)
     if folds is not None and by is not None:
@@ -146,6 +149,7 @@ def evaluate_many(
 
     opened = as_store(store)
     frames = frames_for(groups, opened, leads=leads, split=by, split_seed=split_seed)
+    _check_training_data(groups, frames)
     cache = StoreVectors.of_frames(opened, frames)
     given = settings_in(options)
     settings = Settings.choose(options.pop("settings", None), frames.batch_size, **given)
@@ -158,6 +162,35 @@ def evaluate_many(
         cache=cache,
         **options,
     )
+
+
+def _load(given: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Checkpoint]:
+    """The seeds of a method; an ONNX file is one."""
+    if isinstance(given, Path | str) and Path(given).suffix == ".onnx":
+        return [read_outside_encoder(Path(given))]
+    return load_checkpoints(given)
+
+
+def _check_training_data(groups: Sequence[Sequence[Checkpoint]], frames: Frames) -> None:
+    """Say what the leak guard cannot know of encoders of others.
+
+    Raises:
+        LeakError: One was trained on all patients of these frames' dataset.
+    """
+    for one in (one for group in groups for one in group if isinstance(one, OutsideEncoder)):
+        whole = {each.dataset for each in one.card.trained_on if each.folds == EVERYBODY}
+        if both := whole & set(frames.dataset.split(SEVERAL)):
+            raise LeakError(
+                f"{one.card.method} was trained on all patients of {', '.join(both)}; evaluate it "
+                "on another dataset"
+            )
+        if one.card.dataset == UNKNOWN:
+            warnings.warn(
+                f"it is not known what {one.card.method} was trained on: if test patients of "
+                f"{frames.dataset} were among it, its scores are too high",
+                ClocsWarning,
+                stacklevel=3,
+            )
 
 
 def frames_for(
@@ -177,13 +210,16 @@ def frames_for(
 
 
 def _frame_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> FrameSpec:
-    """The store's frame; for encoders of many leads, or of another length, the one they see."""
-    filters, usual = _filters_of_encoders(groups, store), store.manifest.frame.samples
-    cards = [checkpoint.card for group in groups for checkpoint in group]
-    found = {
-        card.frame if "leads" in card.encoder or card.encoder["samples"] != usual else None
-        for card in cards
-    }
+    """The store's frame; for encoders of many leads, of another length or of others, their own."""
+    filters, usual = _filters_of_encoders(groups, store), store.manifest.frame
+
+    def differs(one: Checkpoint) -> bool:
+        frame, many = one.card.frame, "leads" in one.card.encoder
+        other_rate = isinstance(one, OutsideEncoder) and frame.seconds != usual.seconds
+        return many or frame.samples != usual.samples or other_rate
+
+    every = [checkpoint for group in groups for checkpoint in group]
+    found = {one.card.frame if differs(one) else None for one in every}
     frames = [frame for frame in found if frame is not None]
     if len(frames) < len(found):
         if frames:
@@ -191,7 +227,7 @@ def _frame_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
                 "some of these encoders see other frames than the store's, as those of many leads "
                 "do; evaluate them one after the other"
             )
-        return replace(store.manifest.frame, filters=filters)
+        return replace(usual, filters=filters)
     if len({(one.seconds, one.samples) for one in frames}) > 1:
         named = " and ".join(sorted(f"{one.seconds:g} s at {one.rate:g} Hz" for one in frames))
         raise SettingError(
@@ -331,6 +367,8 @@ def score_against_untrained(
     for number, rival in against:
         beside = scored[rival].evaluation
         facts[number] = {"random_method": beside.method, "random_auc_mean": beside.auc_mean}
+        kind, own = (everyone[place][0].card.encoder["name"] for place in (rival, number))
+        facts[number]["random_encoder"] = None if kind == own else kind
     if resamples:
         sampled = [one.sampled for one in scored]
         beside_untrained, beside_others = (
@@ -385,7 +423,7 @@ def _is_baseline(candidate: Sequence[Checkpoint], method: str, of: Sequence[Chec
     cards, own = [c.card for c in candidate], [c.card for c in of]
     return (
         cards[0].method == method
-        and cards[0].encoder == own[0].encoder
+        and cards[0].encoder == of[0].untrained_as
         and [card.seed for card in cards] == [card.seed for card in own]
     )
 
@@ -393,7 +431,7 @@ def _is_baseline(candidate: Sequence[Checkpoint], method: str, of: Sequence[Chec
 def _baseline(
     method: str, of: Sequence[Checkpoint], frames: Frames, device: torch.device | str
 ) -> list[Checkpoint]:
-    encoder = of[0].card.encoder
+    encoder = of[0].untrained_as
     frames = frames.for_leads(encoder["leads"]) if "leads" in encoder else frames
     plan = Plan(
         method=method,
@@ -403,4 +441,6 @@ def _baseline(
         dropout=encoder["dropout"],
         settings=Settings(batch_size=frames.batch_size),
     )
-    return untrained(frames, plan, device=device)
+    own = isinstance(of[0], OutsideEncoder) and of[0].drawn_anew
+    normalization = of[0].card.normalization if own else ""
+    return untrained(frames, plan, device=device, normalization=normalization)

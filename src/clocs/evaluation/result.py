@@ -33,7 +33,9 @@ class Evaluation:
     `leads` are those evaluated, `encoder_leads` those that the encoder was trained on.
     `labels_count` is the number of what `by` counts, where it was given. `random_…` compare with
     the stronger untrained encoder, p corrected for the number of methods; None where there was no
-    comparison. `better_than` names the other methods given that this one beats in a paired test,
+    comparison. `random_encoder` is its kind where it is not the method's own, whose weights cannot
+    be drawn anew. `pretrain` is 'unknown' where it is not known what an encoder of others was
+    trained on. `better_than` names the other methods given that this one beats in a paired test,
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
     every epoch, one list per seed, where recorded. `unlabeled_recordings` are in no part.
     `split` says whether patients are split by the hash of their IDs or by which official folds.
@@ -86,6 +88,7 @@ class Evaluation:
     by_sex: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_age: dict[str, dict[str, Any]] = field(default_factory=dict)
     random_method: str | None = None
+    random_encoder: str | None = None
     random_auc_mean: float | None = None
     random_difference: float | None = None
     random_difference_ci95: list[float] | None = None

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from clocs.patients.embed import embed_recordings
 from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, as_store
 from clocs.training.card import SHIPPED
-from clocs.training.checkpoint import Checkpoint, RecordingModule
+from clocs.training.checkpoint import Checkpoint, RecordingModule, mean_direction
 
 AXES = ("batch", "leads", "samples")  # names of the input's axes in the files
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2", "hub": ""}
@@ -60,6 +60,7 @@ def export(
     *,
     to: str,
     out: Path | str,
+    level: Literal["recording", "frame"] = "recording",
     check: Store | Path | str | None = None,
 ) -> Difference | None:
     """Write a model for other programs: raw mV in, embeddings or calibrated probabilities out.
@@ -72,6 +73,8 @@ def export(
         to: 'onnx', one file; 'torch', one file for `torch.export.load`; or 'hub', a folder in the
             layout of Hugging Face.
         out: The file (….onnx, ….pt2) or folder to write.
+        level: What a vector of an encoder represents: a 'recording', or a 'frame' (in one lead, or
+            in all leads where it sees many at once), as its own output, for `clocs evaluate`.
         check: A store: what was written is loaded again and compared on its recordings.
 
     Returns:
@@ -86,14 +89,20 @@ def export(
         raise SettingError(f"`out` is {path}, which is a file; give a folder")
     loaded = model if isinstance(model, Checkpoint | Classifier) else load(model)
     store = None if check is None else as_store(check)
+    if level != "recording" and (level != "frame" or to == "hub" or isinstance(loaded, Classifier)):
+        raise SettingError(
+            f"`level` is {level!r}; an encoder is written to ONNX or torch with 'recording' or "
+            "'frame', a classifier and a model for a hub without `level`"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     name = model if isinstance(model, str) and model in SHIPPED else None
     if to == "hub":
         _hub().hub_model(loaded, name).save_pretrained(path)
     else:
-        facts = export_facts(loaded, name)
-        content = _onnx_file(loaded, facts) if to == "onnx" else _torch_file(loaded, facts)
-        write_atomic(path, content, mode=PUBLIC)
+        facts = export_facts(loaded, name, level)
+        write = _onnx_file if to == "onnx" else _torch_file
+        module = loaded.to_module(level) if isinstance(loaded, Checkpoint) else loaded.to_module()
+        write_atomic(path, write(module, facts), mode=PUBLIC)
     return None if store is None else difference(loaded, path, to, store)
 
 
@@ -124,16 +133,16 @@ def traced(module: RecordingModule) -> ExportedProgram:
     return made
 
 
-def _torch_file(model: Checkpoint | Classifier, facts: dict[str, Any]) -> bytes:
+def _torch_file(module: RecordingModule, facts: dict[str, Any]) -> bytes:
     content, about = io.BytesIO(), json.dumps(facts, indent=2, ensure_ascii=False)
-    torch.export.save(traced(model.to_module()), content, extra_files={EXTRA_FILE: about})
+    torch.export.save(traced(module), content, extra_files={EXTRA_FILE: about})
     return content.getvalue()
 
 
-def _onnx_file(model: Checkpoint | Classifier, facts: dict[str, Any]) -> bytes:
+def _onnx_file(module: RecordingModule, facts: dict[str, Any]) -> bytes:
     onnx, _ = _onnx_packages()
-    program = traced(model.to_module())
-    output = PROBABILITIES if isinstance(model, Classifier) else EMBEDDING
+    program = traced(module)
+    output = EMBEDDING if facts["kind"] == "encoder" else PROBABILITIES
     registry = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registry.level
     registry.setLevel(logging.ERROR)  # it warns of packages for images
@@ -153,7 +162,8 @@ def _onnx_file(model: Checkpoint | Classifier, facts: dict[str, Any]) -> bytes:
     proto = made.model_proto
     del proto.graph.value_info[:]  # sizes of tensors inside, by the tracer's names for axes
     for value in (*proto.graph.input, *proto.graph.output):
-        for axis, size in zip(AXES, value.type.tensor_type.shape.dim, strict=False):
+        axes = AXES if value.name == INPUT else ("batch", "views")
+        for axis, size in zip(axes, value.type.tensor_type.shape.dim, strict=False):
             if size.dim_param:
                 size.dim_param = axis
     texts = {
@@ -251,12 +261,21 @@ def difference(
     if not used:
         raise SettingError("no recording of this store has a frame of the model's leads")
     exported, module = load_exported(path, to), _run_of(model.to_module())
-    each = [(exported(x[None])[0], module(x[None])[0]) for x in inputs]
+    each = [(_of_recording(exported(x[None]))[0], module(x[None])[0]) for x in inputs]
     found, expected = (np.stack(some) for some in zip(*each, strict=True))
     package = _by_package(model, used, leads)
     return Difference(
         len(used), float(np.abs(found - expected).max()), float(np.abs(found - package).max())
     )
+
+
+def _of_recording(made: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(batch, dim), also where a model was written at the level 'frame': (batch, views, dim)."""
+    if made.ndim == 2:
+        return made
+    views = torch.from_numpy(made)
+    mean: NDArray[np.float32] = mean_direction(views.nan_to_num(), ~views[..., 0].isnan()).numpy()
+    return mean
 
 
 def _by_package(

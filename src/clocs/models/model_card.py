@@ -169,21 +169,26 @@ def model_card(
     return text + "\n"
 
 
-def export_facts(model: Checkpoint | Classifier, name: str | None = None) -> dict[str, Any]:
+def export_facts(
+    model: Checkpoint | Classifier, name: str | None = None, level: str = "recording"
+) -> dict[str, Any]:
     """What a receiver of an exported model must know, in words that need no other document.
 
     Args:
         model: An encoder or a classifier.
         name: Of the model; by default that in its card or, of an encoder, method and data.
+        level: Of an encoder's vectors, 'recording' or 'frame'.
     """
     own = model.card if isinstance(model.card, ClassifierCard) else None
     card = first_card(model.card)
     at_once = card.encoder.get("leads")
     each = "in the order of `leads`" if at_once else "any number of them, each seen by itself"
+    dim, view = card.encoder["embedding_dim"], "frame" if at_once else "frame of a lead"
     output = (
-        f"{EMBEDDING}: float32 (batch, {card.encoder['embedding_dim']}), of length 1; nan where a "
-        "recording has no signal"
+        f"{EMBEDDING}: float32 (batch, {dim}), of length 1; nan where a recording has no signal"
     )
+    if level == "frame":
+        output = f"{EMBEDDING}: float32 (batch, views, {dim}), one per {view}; nan without a signal"
     facts: dict[str, Any] = {}
     if own is not None:
         sums = "each class by itself" if own.multilabel else "they add up to 1"

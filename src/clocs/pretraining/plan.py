@@ -165,6 +165,7 @@ def make_card(
     recording_hashes: bool = True,
     processes: int = 1,
     shared: bool = False,
+    normalization: str = "",
 ) -> Card:
     """The card of one member, to be used with `frame`; without `trained`, as far as it is known.
 
@@ -172,6 +173,7 @@ def make_card(
 
     Patients whom `init` has seen, from which its training started, this one has seen too.
     `recording_hashes` says whether it lists hashes of the recordings that it has seen.
+    `normalization`, as cards spell it, takes the place of the plan's.
     """
     encoder, seen = plan.encoder_for(frames), frames if plan.row.sees_data else None
     hashed = recording_hashes and (init is None or init.card.recording_hashes)
@@ -214,7 +216,7 @@ def make_card(
             "kernel": "torch" if shared else block_implementation(device, precision),
             **({"processes": processes} if processes > 1 else {}),
         },
-        normalization=plan.input_of_card,
+        normalization=normalization or plan.input_of_card,
         recording_hashes=hashed,
         # one list of hashes needs one salt: the older one
         salt=(init.card.salt if init else salt_of(frames)) if hashed else "",

@@ -27,7 +27,7 @@ from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
 from clocs.kernels import keyed_random
 from clocs.kernels.ranks import current, joined, on_this_machine, own_device
-from clocs.pretraining.batches import BatchMaker, DeviceInstances
+from clocs.pretraining.batches import DeviceInstances, by_view
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import (
     BatchNorm,
@@ -42,7 +42,7 @@ from clocs.pretraining.task import PretrainingTask, check_shareable, learnable_p
 from clocs.recording import STANDARD_LEADS, FrameSpec
 from clocs.sealed import spelled_for_files, spelled_in_code
 from clocs.training import Settings, settings_in
-from clocs.training.card import expect_readable
+from clocs.training.card import Card, expect_readable
 from clocs.training.checkpoint import Checkpoint, check_parts, load_checkpoint, load_checkpoints
 from clocs.training.embed import stack
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained, fit
@@ -470,18 +470,23 @@ def _claim(
 
 
 def untrained(
-    frames: Frames, plan: Plan, *, device: torch.device | str = "cpu"
+    frames: Frames, plan: Plan, *, device: torch.device | str = "cpu", normalization: str = ""
 ) -> list[Checkpoint]:
-    """Encoders of a method that learns nothing, one per seed; nothing is written."""
+    """Encoders of a method that learns nothing, one per seed; nothing is written.
+
+    `normalization`, as cards spell it, is that of the input where the plan's is not meant.
+    """
     device = torch.device(device)
-    made = _initial_weights(frames, plan, device)
+    made = _initial_weights(frames, plan, device, normalization)
+    about: dict[str, Any] = {"frame": frames.spec, "device": device, "normalization": normalization}
     return [
-        make_checkpoint(frames, plan, made, member, frame=frames.spec, device=device)
-        for member in range(len(plan.seeds))
+        make_checkpoint(frames, plan, made, member, **about) for member in range(len(plan.seeds))
     ]
 
 
-def _initial_weights(frames: Frames, plan: Plan, device: torch.device) -> Trained:
+def _initial_weights(
+    frames: Frames, plan: Plan, device: torch.device, normalization: str = ""
+) -> Trained:
     """The members as initialized; where the method says so, batch norm has seen training frames."""
     if plan.objective is not None:
         names = " or ".join(name for name, row in METHODS.items() if row.objective is None)
@@ -491,29 +496,28 @@ def _initial_weights(frames: Frames, plan: Plan, device: torch.device) -> Traine
     weights = {k: v.to(device) for k, v in encoder.parameters(keys).items()}
     buffers = {k: v.to(device) for k, v in encoder.buffers(members).items()}
     if plan.row.fits_batch_norm:
-        buffers = _fitted_batch_norm(frames, plan, weights, buffers, device)
+        about: dict[str, Any] = {"device": device, "normalization": normalization}
+        card = make_card(frames, plan, 0, frame=frames.spec, **about)
+        buffers = _fitted_batch_norm(frames, plan, card, weights, buffers, device)
     nan = [float("nan")] * members
     return Trained(weights, buffers, nan, [0] * members, 0, ["untrained"] * members)
 
 
 def _fitted_batch_norm(
-    frames: Frames, plan: Plan, weights: Weights, buffers: Weights, device: torch.device
+    frames: Frames, plan: Plan, card: Card, weights: Weights, buffers: Weights, device: torch.device
 ) -> Weights:
     """Batch-norm statistics as the mean over all full batches of the training frames."""
     views = plan.row.views
     rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.multilead)
-    in_mv = plan.normalization == "none"
-    batches = BatchMaker(Signals.from_frames(frames, device), views, multilabel=False, in_mv=in_mv)
-    part, size = (
-        DeviceInstances.from_instances(frames, rows, device),
-        min(plan.settings.batch_size, len(rows)),
-    )
+    signals, size = Signals.from_frames(frames, device), min(plan.settings.batch_size, len(rows))
+    part = DeviceInstances.from_instances(frames, rows, device)
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
     order = keyed_random.permutation(order_keys, len(rows))
     encoder = replace(plan, dropout=0).encoder_for(frames)
     with torch.no_grad():
         for step in range(len(rows) // size):
-            x = batches.batch(part, order[:, step * size : (step + 1) * size], keys).x
+            own = order[:, step * size : (step + 1) * size]
+            x = signals.as_input(card, part.starts(own, keys), by_view(part.scale, own))
             _, buffers = encoder.encode_training(weights, buffers, x, keys, momentum=1 / (step + 1))
     return buffers

@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -81,6 +82,16 @@ class Checkpoint:
             return self.card.weights_sha256
         return hashlib.sha256(self._content(half=self._from_half())).hexdigest()
 
+    @property
+    def keeps_vectors(self) -> bool:
+        """Whether its vectors may be kept on disk: name and weights say what it computes."""
+        return all(tensor.dtype == torch.float32 for tensor in self.weights.values())
+
+    @property
+    def untrained_as(self) -> dict[str, Any]:
+        """Arguments of `make_encoder` for the untrained encoders to compare it with."""
+        return self.card.encoder
+
     def for_frame(self, frame: FrameSpec) -> Checkpoint:
         """The same weights for frames of another duration at the same rate.
 
@@ -107,16 +118,16 @@ class Checkpoint:
         card = replace(self.card, encoder=named, frame=frame, weights_sha256=self.fingerprint)
         return replace(self, card=card)
 
-    def to_module(self) -> EncoderModule:
+    def to_module(self, level: Literal["recording", "frame"] = "recording") -> RecordingModule:
         """The encoder as a plain `torch.nn.Module`, for a loop of one's own and for export.
 
         It takes raw ECGs in mV at `card.frame.rate` Hz, (batch, leads, samples), of at least one
-        frame, and gives what `clocs.embed(level="recording")` gives; `network` inside takes
-        normalized frames. It is made of torch's own layers with copies of these weights, in
-        evaluation mode.
+        frame, and gives what `clocs.embed` gives at this level; `network` inside takes normalized
+        frames. It is made of torch's own layers with copies of these weights, in evaluation mode.
         """
         network = self.encoder.to_module(self.weights, self.buffers)
-        return EncoderModule(network, self.card, self.encoder).eval()
+        made = EncoderModule if level == "recording" else FrameModule
+        return made(network, self.card, self.encoder).eval()
 
     def save(self, path: Path, *, half: bool | None = None) -> None:
         """Write `path` (….safetensors) and the card beside it (….json), each atomically.
@@ -352,10 +363,27 @@ class EncoderModule(RecordingModule):
 
         Of length 1; zeros where all embeddings are zero, nan where no view has a signal.
         """
+        return mean_direction(*self.rows(x))
+
+
+class FrameModule(RecordingModule):
+    """(batch, leads, samples) in mV to the embeddings of `clocs.embed(level="frame")`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, leads, samples) -> (batch, views, dim): the encoder's own output.
+
+        A view is a frame of a lead, one lead after the other; of many leads at once, a frame. It is
+        nan where a view has no signal.
+        """
         z, there = self.rows(x)
-        units = functional.normalize(z, dim=-1) * there[..., None]
-        mean = functional.normalize(units.sum(dim=1), dim=-1)
-        return mean.masked_fill(~there.any(dim=1, keepdim=True), torch.nan)
+        return z.masked_fill(~there[..., None], torch.nan)
+
+
+def mean_direction(z: Tensor, there: Tensor) -> Tensor:
+    """z: (batch, views, dim), there: (batch, views) -> (batch, dim), as `EncoderModule` says."""
+    units = functional.normalize(z, dim=-1) * there[..., None]
+    mean = functional.normalize(units.sum(dim=1), dim=-1)
+    return mean.masked_fill(~there.any(dim=1, keepdim=True), torch.nan)
 
 
 def salt_of(frames: Frames) -> str:

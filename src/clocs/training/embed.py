@@ -266,8 +266,7 @@ class StoreVectors:
             f"{__version__} {torch.__version__} {_FILE.format}",
         ]
         key = hashlib.blake2b("\0".join(about).encode(), digest_size=12).hexdigest()
-        usual = all(tensor.dtype == torch.float32 for tensor in checkpoint.weights.values())
-        folders = self._folders if usual else []
+        folders = self._folders if checkpoint.keeps_vectors else []
         return EncoderVectors(folders, key, int(present.sum()), checkpoint.encoder.embedding_dim)
 
 

@@ -109,8 +109,10 @@ class Signals:
             return self.standardized(starts)
         if card.in_mv:
             return self.raw(starts, scale).to(self.dtype)
-        x = self.normalized(starts)
-        return (x + card.input_offset).to(x.dtype) if card.input_offset else x
+        many = "leads" in card.encoder  # a window of one lead is never absent
+        x = self.normalized(starts.clamp(min=0) if many else starts)
+        x = (x + card.input_offset).to(x.dtype) if card.input_offset else x
+        return x.masked_fill_((starts == ABSENT)[..., None], torch.nan) if many else x
 
     def _steps(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) as in the file; values are in the thousands."""
