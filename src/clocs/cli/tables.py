@@ -294,7 +294,6 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         "  95 % interval (seeds, patients)": result.ci95 and _range(result.ci95),
         **{f"  {other.method} (untrained)": f"{other.auc_mean:.3f}" for other in others},
         "  against untrained": None if result.beats_random is None else _verdict(result),
-        "  untrained encoder": result.random_encoder,
         "trained on": result.pretrain if result.pretrain == "unknown" else None,
         "AUC per recording": f"{result.auc_recording_mean:.3f}" if per_row else None,
         "AUC of logits": f"{result.auc_logits_mean:.3f}",
@@ -371,7 +370,8 @@ def _title(result: Evaluation, what: str) -> str:
 def _verdict(result: Evaluation) -> str:
     words = "beats" if result.beats_random else "does not beat"
     by = f"{result.random_difference:+.3f}, p = {result.random_p:.2g}"
-    return f"{words} {result.random_method}: {by}"
+    kind = f" ({result.random_encoder})" if result.random_encoder else ""
+    return f"{words} {result.random_method}{kind}: {by}"
 
 
 def _leads(result: Evaluation) -> str:
