@@ -93,15 +93,16 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_exported_encoder_scores_as_its_checkpoint_to_the_last_digit(
     exported: Path, small_store: Store
 ) -> None:
-    words = (small_store.path, "--resamples", 200, "--epochs", 10)
+    words = (small_store.path, "--resamples", 200, "--epochs", 10, "--lr", 0.01)
     tables = [run("evaluate", one, *words).stdout for one in ("cmsc-chapman", exported)]
-    ours, theirs = (re.findall(r"│ ([^│]+) +│ ([^│]*\d[^│]*) +│", one) for one in tables)
+    # one word after the other: a long line of the table is broken
+    ours, theirs = (re.findall(r"[^\s│]+", one.split("┐")[1]) for one in tables)
+    assert "random-bn" in ours and "recording" in ours and len(ours) > 100
     # its weights cannot be drawn anew: the control is the paper's encoder, and the table says so
-    assert "(cnn):" in tables[1] and "(cnn):" not in tables[0]
-    rows = [[[word.strip() for word in row] for row in one] for one in (ours, theirs)]
-    names, values = zip(*rows[0], strict=True)
-    assert {"AUC per recording", "random-bn (untrained)", "against untrained"} <= {*names}
-    assert [*values] == [value.replace(" (cnn):", ":") for _, value in rows[1]]
+    assert "(cnn):" in theirs
+    assert [word.rstrip(":") for word in ours] == [
+        word.rstrip(":") for word in theirs if word != "(cnn):"
+    ]
 
 
 def test_what_is_said_of_an_onnx_file_that_cannot_be_used(
@@ -146,9 +147,9 @@ def test_a_module_scores_as_its_checkpoint_to_the_last_bit(small_store: Store) -
         found = [evaluate_many([one], small_store, **QUICK) for one in (checkpoint, theirs)]
     ours, others = found
     assert [one.evaluation.method for one in others] == ["_WithMask", "random", "random-bn"]
-    same = ours[0], others[0]
-    assert np.array_equal(*(one.predictions.probabilities for one in same))
-    assert same[0].evaluation.ci95 == same[1].evaluation.ci95
+    scores = [one.predictions.probabilities for one in (ours[0], others[0])]
+    assert np.array_equal(scores[0], scores[1])
+    assert ours[0].evaluation.ci95 == others[0].evaluation.ci95
     fitted = {one.evaluation.method: one.predictions.probabilities for one in ours}
     assert np.array_equal(fitted["random-bn"], others[2].predictions.probabilities)
     assert others[0].evaluation.random_encoder is None
