@@ -273,6 +273,8 @@ def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
 
 # Evaluations
 
+_UNKNOWN = "unknown: test patients may be among it"
+
 
 def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Table:
     """One evaluation; `others` are the untrained encoders beside it."""
@@ -294,7 +296,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         "  95 % interval (seeds, patients)": result.ci95 and _range(result.ci95),
         **{f"  {other.method} (untrained)": f"{other.auc_mean:.3f}" for other in others},
         "  against untrained": None if result.beats_random is None else _verdict(result),
-        "trained on": result.pretrain if result.pretrain == "unknown" else None,
+        "trained on": _UNKNOWN if result.pretrain == "unknown" else None,
         "AUC per recording": f"{result.auc_recording_mean:.3f}" if per_row else None,
         "AUC of logits": f"{result.auc_logits_mean:.3f}",
         "average precision": f"{result.ap_mean:.3f}",
