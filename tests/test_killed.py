@@ -226,7 +226,7 @@ def test_the_command_says_once_that_it_goes_on_from_the_state_before(
 ) -> None:
     (run / STATE).write_bytes(b"not a state")
     done = clocs(
-        "pretrain", few_store.path, "--out", run, "--resume", "--embedding-dim", 8,
+        "pretrain", few_store.path, "--out", run, "--resume", "--rate", 80, "--embedding-dim", 8,
         "--epochs", 6, "--batch-size", 64, "--lr", 0.001, "--json",
     )  # fmt: skip
     assert done.stderr.count(f"resuming from {PREVIOUS}, epoch 3") == 1

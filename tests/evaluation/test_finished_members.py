@@ -17,7 +17,7 @@ from clocs.training.loop import Epoch, Trained, fit
 from evaluation_parts import evaluate_groups
 
 CPU = torch.device("cpu")
-SHORT = Settings(epochs=12, patience=1, batch_size=16, lr=3e-3)
+SHORT = Settings(epochs=12, patience=1, batch_size=16, lr=1e-2)
 ALL_OPTIONS = Settings(
     epochs=12,
     patience=1,
