@@ -62,13 +62,13 @@ class Tiny(nn.Module):
 class Token(Tiny):
     """With a weight that nothing can draw anew."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.token = nn.Parameter(torch.ones(8))
+    def __init__(self, leads: int = 1) -> None:
+        super().__init__(leads)
+        self.token = nn.Parameter(torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = super().forward(x) + self.token
-        return z
+        z = super().forward(x)
+        return torch.cat([z, self.token.expand(len(z), 1)], dim=1)
 
 
 class Seeing(nn.Module):
@@ -166,6 +166,9 @@ def test_the_control_of_a_module_knows_nothing_of_its_weights(small_store: Store
     assert weight.std() > 0.05 and one.classifiers[0].card.normalization.startswith("min-max")
     token = evaluate_many([clocs.outside_encoder(Token(), **ABOUT)], small_store, **QUICK)
     assert token[0].evaluation.random_encoder == "cnn" == token[1].classifiers[0].encoder.name
+    many = clocs.outside_encoder(Token(4), **ABOUT | {"leads_at_once": True})
+    assert many.card.encoder["embedding_dim"] == 9
+    assert clocs.evaluate(many, small_store, **QUICK).random_encoder == "multilead"
 
 
 def test_frames_are_cut_and_scaled_as_stated(small_store: Store) -> None:

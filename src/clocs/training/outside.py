@@ -27,6 +27,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from clocs.datasets.download import PUBLICATIONS
 from clocs.encoders.base import Encoder
 from clocs.encoders.make import ENCODERS, PREFIX, failed, make_encoder
+from clocs.encoders.residual import WIDEST
 from clocs.errors import CheckpointError, SettingError, with_extra
 from clocs.frames.frames import SEVERAL
 from clocs.frames.splits import Folds
@@ -79,8 +80,10 @@ class OutsideEncoder(Checkpoint):
 
     @property
     def untrained_as(self) -> dict[str, Any]:
-        own = self.card.encoder
-        ours = {"name": "multilead" if "leads" in own else "cnn", "dropout": Encoder.dropout}
+        own, ours = self.card.encoder, {"name": "cnn", "dropout": Encoder.dropout}
+        if "leads" in own:  # `multilead` has an even number of dimensions
+            even = min(WIDEST, own["embedding_dim"] + own["embedding_dim"] % 2)
+            ours |= {"name": "multilead", "embedding_dim": even}
         return own if self.drawn_anew else own | ours
 
 
