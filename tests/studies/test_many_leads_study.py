@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from clocs.errors import SettingError
 from clocs.evaluation.protocols import PROTOCOLS
+from clocs.experiments.data import simulated_datasets
 from clocs.experiments.ledger import open_ledger
 from clocs.pretraining.methods import METHODS
 from research.many_leads.data import StudyData
@@ -25,7 +28,9 @@ ONLY = ("linear-1/physionet2020/cmsmlc-chapman+physionet2020", "privacy/chapman/
 
 @pytest.fixture(scope="module", autouse=True)
 def encoder() -> Iterator[str]:
-    with tiny_leads() as name:
+    """A small one; simulated patients are made once for all tests."""
+    once = patch("research.many_leads.data.simulated_datasets", cache(simulated_datasets))
+    with tiny_leads() as name, once:
         yield name
 
 
