@@ -7,21 +7,20 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-import torch
 
 import clocs
-from clocs.experiments.ledger import Ledger
-from clocs.files import cache_folder
-from clocs.store.readers import Readers
 
+# Imported where it is needed, torch above all: the process that starts the workers runs no test.
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
     from clocs import Checkpoint, Frames, Store
+    from clocs.experiments.ledger import Ledger
 
 with suppress(ImportError):  # a machine with a GPU may have torch and pytest alone
     import hypothesis
@@ -103,14 +102,16 @@ TOGETHER = {
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """As `--dist loadfile`, but some files go to the same worker."""
-    from xdist.scheduler import LoadFileScheduling
+    if config.getvalue("dist") != "loadfile":
+        return None
+    made: Any = import_module("xdist.scheduler").LoadFileScheduling(config, log)
 
-    class Together(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return TOGETHER.get(Path(file).name, file)
+    def unit(nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return TOGETHER.get(Path(file).name, file)
 
-    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+    made._split_scope = unit
+    return made
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -124,6 +125,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     Tests marked `gpu` are skipped by name where there is none.
     """
+    import torch
+
     seed = zlib.crc32(item.nodeid.encode())
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():  # `torch.manual_seed` takes a millisecond, elsewhere too
@@ -143,6 +146,8 @@ def one_reader() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def no_power_cut() -> Iterator[None]:
     """Nothing that this process writes has to survive one: waiting for the disk takes minutes."""
+    from clocs.experiments.ledger import Ledger
+
     execute = Ledger._execute
 
     def at_once(ledger: Ledger, statement: str, *values: Any) -> Any:
@@ -157,6 +162,8 @@ def no_power_cut() -> Iterator[None]:
 @pytest.fixture
 def reads_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes would take a second each to start."""
+    from clocs.store.readers import Readers
+
     monkeypatch.setattr(
         "clocs.store.prepare.Readers", lambda dataset, *_, **__: Readers(dataset, 1, threads=True)
     )
@@ -165,6 +172,8 @@ def reads_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own_cache(tmp_path: Path) -> Path:
     """A folder for XDG_CACHE_HOME: empty but for the compiled code, which takes seconds to make."""
+    from clocs.files import cache_folder
+
     folder = tmp_path / "cache"
     native = folder / "clocs" / "native"
     native.mkdir(parents=True, mode=0o700)
