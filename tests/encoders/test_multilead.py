@@ -137,6 +137,22 @@ def test_it_equals_torchs_modules_in_training_and_in_evaluation(ours: Ours) -> N
     assert torch.allclose(encoder.encode(weights, after, x[None])[0], twin(x), atol=1e-10)
 
 
+@pytest.mark.parametrize("samples", [32, 60, 130, 500])
+def test_minimal_filtering_changes_rounding_alone(
+    monkeypatch: pytest.MonkeyPatch, samples: int
+) -> None:
+    encoder, weights, buffers = doubled(
+        MultiLead(embedding_dim=256, samples=samples, leads=LEADS[:3]), [5]
+    )
+    x = some(3, 3, samples)[None]
+    made = []
+    for filters in (True, False):
+        monkeypatch.setattr(residual, "FILTERS", filters)
+        made.append(encoder.encode(weights, buffers, x))
+    assert torch.allclose(*made, atol=1e-10)
+    assert not torch.equal(*made)
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_its_gradients_equal_those_of_torchs_modules(ours: Ours, training: bool) -> None:
     encoder, weights, buffers = ours

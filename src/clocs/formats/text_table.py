@@ -127,7 +127,12 @@ def _find_layout(data: bytes, *, whole: bool) -> _Layout | None:
         elif line:
             lines.append((at, raw.rstrip("\n")))
         start, at = stop, at + len(raw.encode())
-    found = [one for sep in (*";\t|, ", "") if (one := _with(sep, lines)) is not None]
+    found: list[_Layout] = []
+    for separator in (*";\t|, ", ""):
+        if (one := _with(separator, lines)) is not None:
+            found.append(one)
+            if one.columns > 1 and not one.text:
+                break  # none fits better
     best = min(found, key=lambda one: (len(one.text), one.columns == 1), default=None)
     return best and best._replace(comments=comments, facts=facts | best.facts)
 
@@ -165,16 +170,14 @@ def _with(sep: str, lines: Sequence[tuple[int, str]]) -> _Layout | None:
     if not rows:
         return None
     columns = len(rows[-2 if len(rows) > 1 else -1])  # the last row may be cut off
+    if (columns < 2) != (sep == ""):
+        return None
     first = _first_of_body(rows, columns, sep)
     body, above = rows[first:], [row for row in rows[:first] if any(row)]
     given = [_fact(line) for _, line in lines[:first]]
     facts = {key: value for one in given for key, value in one.items()}
     odd = len(above) > _MAX_ABOVE or any(_is_data(row, sep) for row in above)
-    if (
-        (columns < 2) != (sep == "")
-        or (odd and not facts.keys() & {"rate", "unit"})
-        or any(map(_is_numbers, above))
-    ):
+    if (odd and not facts.keys() & {"rate", "unit"}) or any(map(_is_numbers, above)):
         return None
     single = sep == "," and columns == 2 and above and (len(above[-1]) == 1 or given[-1])
     if single and all(_COMMA.match(",".join(row)) for row in body):

@@ -257,8 +257,9 @@ class Service:
         self.metrics.ready.set_function(lambda: float(self.state == "ready"))
 
     def _on_batch(self, items: int, alone: bool) -> None:
-        """A batch alone has all cores; several are faster side by side than one after another."""
+        """A batch alone has all cores, unless a body is read; several are faster side by side."""
         self.metrics.batches.observe(items)
+        alone = alone and not self.reader.admitted
         threads = self._cores if alone else self._cores // self._at_once
         if threads != torch.get_num_threads():
             torch.set_num_threads(threads)  # of the calling thread

@@ -48,7 +48,7 @@ MIN_ROWS, MIN_ROWS_OF_MANY_LEADS = 16, 2
 MAX_BYTES = 4 << 30  # of all vectors of a store; those not used for longest are deleted
 _OF_FREE = 10  # and at most a tenth of the disk's free space
 _PIECE = 1 << 26  # bytes of vectors in a file
-_FILE = ArrayFile("a file of vectors", key="clocs.vectors", format=2, remedy="delete it")
+_FILE = ArrayFile("a file of vectors", key="clocs.vectors", format=3, remedy="delete it")
 
 
 def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:

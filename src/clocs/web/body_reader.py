@@ -53,7 +53,7 @@ class BodyReader:
     ) -> None:
         self._read, self._at_once, self._seconds = partial(_answer, read), at_once, seconds
         self._large = asyncio.Semaphore(1)
-        self._admitted = 0  # only the event loop's thread changes it
+        self.admitted = 0  # only the event loop's thread changes it
         # A process ends with the thread that started it, so these threads are their own.
         self._count = max(2, default_processes())
         self._threads = ThreadPoolExecutor(self._count, "clocs-bodies")
@@ -68,9 +68,9 @@ class BodyReader:
 
     async def receive(self, request: Request, facts: Mapping[str, Any]) -> Posted:
         """Receive the body of a request and read it."""
-        if self._admitted >= self._at_once:
+        if self.admitted >= self._at_once:
             raise _busy("too many files are being read")
-        self._admitted += 1
+        self.admitted += 1
         try:
             body = [chunk async for chunk in request.stream()]
             async with asyncio.timeout(2 * self._seconds), AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ class BodyReader:
         except TimeoutError:
             raise _busy("too many bodies wait to be read") from None
         finally:
-            self._admitted -= 1
+            self.admitted -= 1
 
     def read(self, facts: Mapping[str, Any], body: Sequence[bytes]) -> Posted:
         """Have the process of this thread read a body, which is in parts.
