@@ -150,7 +150,9 @@ def test_saved_and_joined_frames_keep_their_folds(store: Store, tmp_path: Path) 
     )
     both = join([frames, other])
     assert both.folds == {"fake": TEN}
-    np.testing.assert_array_equal(both.split, np.concatenate([frames.split, other.split]))
+    alone = np.concatenate([frames.split, other.split])
+    assert 0.3 < (both.split == alone).mean() < 1  # the other has the same recordings
+    assert set(alone[both.split != alone]) <= {0, 1} and both.split[both.split != alone].max() < 0
     check_parts(both)
     with pytest.raises(SettingError, match="two stores of fake are split in two ways"):
         join([frames, make_frames(store, split="hash")])
@@ -214,3 +216,30 @@ def test_searches_leave_out_patients_of_the_folds_trained_on(
     rows = clocs.embed(trained[0], store, level="recording", device="cpu").rows
     tested = set(rows.filter(rows["split"] == "test")["recording"])
     assert tested == set(table.filter(table["fold"] == "10")["id"])
+
+
+def test_copies_stay_together_and_no_test_patient_is_lost(tmp_path: Path) -> None:
+    """By hash their patients are one; by folds the training copy is left out."""
+    first: dict[int, Recording] = {}
+
+    def doubled(number: int, recording: Recording) -> Recording:
+        """Recordings 40 to 79 are those of 0 to 39, of other patients and folds."""
+        recording = in_tenths(number + number // 40 * 2, recording)
+        same = first.setdefault(number % 40, recording)
+        return replace(recording, digital=same.digital)
+
+    made = fake(tmp_path / "store", doubled)
+    for split in ("hash", "folds"):
+        frames = make_frames(made, split=split)
+        used = frames.split >= 0
+        parts = {frozenset(frames.split[used & (frames.digests[frames.recording] == digest)])
+                 for digest in np.unique(frames.digests)}  # fmt: skip
+        assert {len(part) for part in parts} == {1}
+        check_parts(frames)
+    assert not used.all()  # by folds
+    tested = {frames.patient_ids[i] for i in np.unique(frames.patient[frames.split == 2])}
+    assert tested == {
+        name for name, fold in zip(frames.patient_ids, frames.fold, strict=True) if fold == "10"
+    }
+    by_hash = make_frames(made, split="hash")
+    assert (by_hash.split >= 0).all() and len(by_hash.patient_ids) == 20

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clocs.errors import SettingError
-from clocs.frames.splits import PARTS, assign, keys_of, labeled_subset, row_keys
+from clocs.frames.splits import (
+    PARTS,
+    assign,
+    keys_of,
+    labeled_subset,
+    one_person,
+    row_keys,
+    without_copies,
+)
 
 names = st.text(min_size=0, max_size=12)
 people = st.lists(names, min_size=1, max_size=40)
@@ -120,3 +128,18 @@ def _subset(keys: np.ndarray, **settings: object) -> np.ndarray:
         "by": "frame",
     }
     return labeled_subset(keys, **(usual | settings))  # type: ignore[arg-type]
+
+
+def test_patients_who_share_a_recording_are_one_patient_of_the_first_id() -> None:
+    recording = np.array([0, 1, 2, 3, 3, 4])
+    digests = np.array([7, 8, 7, 9, 8, 5], np.uint64)  # c's is b's first, d's second is a's
+    person = one_person(("b", "a", "c", "d", "e"), recording, digests)
+    assert person.tolist() == [0, 1, 0, 1, 4]
+    chained = np.array([7, 8, 7, 7, 8, 5], np.uint64)
+    assert one_person(("b", "a", "c", "d", "e"), recording, chained).tolist() == [1, 1, 1, 1, 4]
+
+
+def test_a_recording_is_in_the_last_part_that_has_a_copy_of_it() -> None:
+    part = np.array([0, 2, 1, 0, 1, 2, 2, 0], np.int8)
+    digests = np.array([1, 1, 2, 2, 3, 3, 3, 4], np.uint64)
+    assert without_copies(part, digests).tolist() == [-1, 2, 1, -1, -1, 2, 2, 0]

@@ -69,7 +69,8 @@ def divided(
         split = np.zeros(len(part), np.int8)
         split[part == (place + 1) % len(names)] = 1
         split[part == place] = 2
-        made[name] = replace(frames, split=split[frames.patient], folds={})
+        split = frames.without_copies(split[frames.patient])
+        made[name] = replace(frames, split=split, folds={})
     return made
 
 

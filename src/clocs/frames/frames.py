@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError, StoreError
 from clocs.frames.signals import allocate_signals, memory_for_signals
-from clocs.frames.splits import Folds, parts_of
+from clocs.frames.splits import Folds, parts_of, without_copies
 from clocs.recording import (
     UNNAMED_LEAD,
     FrameSpec,
@@ -56,7 +56,8 @@ class Frames:
         batch_size: The paper's for this dataset.
         split_seed: Random seed of `split`.
         unit: Unit of `scale`: 'mV', 'adu' where the gain is unpublished, or 'mixed'.
-        patient_ids: Distinct patients, in order of appearance.
+        patient_ids: Distinct patients, in order of appearance; by hash, those who share a
+            recording are one.
         recording_ids: Distinct recordings, in order of appearance.
         digests: (recordings,) content key of each recording.
         age: (recordings,) in years; nan where unknown.
@@ -68,7 +69,7 @@ class Frames:
         recording: (frames,) index into `recording_ids`.
         patient: (frames,) index into `patient_ids`.
         segment: (frames,) position in the recording, from 0.
-        split: (frames,) 0 train, 1 validation, 2 test.
+        split: (frames,) 0 train, 1 validation, 2 test; −1 where a copy is in a later part.
         target: (frames, classes) 1 where the label holds; a row of zeros where none is known.
         joined: Whether it combines several datasets; ids then begin with their dataset's name.
         without_signal: How many frames × leads of recordings that have the lead are absent: in gaps
@@ -139,7 +140,13 @@ class Frames:
         for dataset, folds in self.folds.items():
             own = np.array([name.startswith(f"{dataset}:") for name in keyed], bool)
             part = np.where(own, folds.parts(keyed, self.fold, split_seed), part)
-        return replace(self, split_seed=split_seed, split=part[self.patient])
+        return replace(self, split_seed=split_seed, split=self.without_copies(part[self.patient]))
+
+    def without_copies(self, split: NDArray[np.int8]) -> NDArray[np.int8]:
+        """split: (frames,) -> the same, −1 where a copy of the recording is in a later part."""
+        of_recording = np.zeros(len(self.recording_ids), np.int8)
+        of_recording[self.recording] = split
+        return without_copies(of_recording, self.digests)[self.recording]
 
     def take(self, rows: NDArray[Any]) -> Frames:
         """Only these frames: by number, or (frames,) bool."""
@@ -278,6 +285,7 @@ def join(
     """Frames of several datasets as one, in their order, to learn from all of them at once.
 
     Patients keep their own dataset's split; one who is in two stores of the same dataset stays one.
+    A recording whose copy is in a later part of another dataset is left out.
     Labels are kept where all parts have the same classes, else nothing is labeled. `beside` and
     `memory` are as for `allocate_signals`, but by default only half as many bytes stay in memory,
     as the parts are there too.
@@ -307,7 +315,7 @@ def join(
     }
     absent = np.concatenate([~part.present for part in parts])
     starts = _shifted(parts, "starts", [len(part.signals) for part in parts])
-    return replace(
+    joined = replace(
         first,
         dataset=SEVERAL.join(dict.fromkeys(part.dataset for part in parts)),
         content=hashlib.sha256(" ".join(part.content for part in parts).encode()).hexdigest(),
@@ -326,6 +334,7 @@ def join(
         folds=_joined_folds(parts),
         **arrays,
     )
+    return replace(joined, split=joined.without_copies(joined.split))
 
 
 def _joined_folds(parts: Sequence[Frames]) -> dict[str, Folds]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -69,7 +69,7 @@ class FramePlan:
     kept: NDArray[np.bool_]  # (frames,) whether a frame of `cuts` is used
     left_out: dict[str, int]  # frames of episodes of none of the classes, by label
     target: NDArray[np.uint8]  # (frames, classes) labels of each frame of `cuts`
-    patient_ids: tuple[str, ...]  # distinct patients, in order of appearance
+    patient_ids: tuple[str, ...]  # distinct patients; those who share a recording are one
     patient: NDArray[np.int32]  # (recordings,) index into `patient_ids`
     split: NDArray[np.int8]  # (patients,) 0 train, 1 validation, 2 test
     fold: tuple[str, ...]  # (patients,) of an official split; empty where the store has none
@@ -229,7 +229,7 @@ def make_frames(
     ]
     starts[~plan.present], scale[~plan.present] = ABSENT, np.nan
     patient = plan.patient[cuts.recording[kept]]
-    return Frames(
+    frames = Frames(
         dataset=manifest.dataset,
         content=manifest.content_hash,
         spec=spec,
@@ -256,6 +256,7 @@ def make_frames(
         fold=plan.fold,
         folds={} if plan.folds is None else {manifest.dataset: plan.folds},
     )
+    return replace(frames, split=frames.without_copies(frames.split))
 
 
 def common_leads(stores: Sequence[Store], leads: Sequence[str] | None) -> tuple[str, ...]:

@@ -3,6 +3,11 @@
 By a stable hash of the patient, or by the official folds of a dataset. No random generator is used:
 by hash, a patient's part depends on the patient alone, so adding or dropping recordings moves no
 other patient, and every method sees the same labeled rows.
+
+Published datasets hold some recordings twice, under two names. By hash, patients who share a
+recording are one patient, under the first of their IDs. Official folds stay as published: there, a
+recording is left out of training where a copy of it is validated or tested on, and out of
+validation where one is tested on.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from clocs.store.store import Store
 
 PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
+LEFT_OUT = -1  # in place of a part: a copy of the recording is in a later one
 TRAIN_BELOW, VALIDATION_BELOW = 0.6, 0.8
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -237,9 +243,10 @@ class PatientSplit:
     """All patients of a store, in order of appearance, and their parts.
 
     Attributes:
-        ids: Distinct patients.
+        ids: Distinct patients; by hash, those who share a recording are one.
         recording: (recordings of the store,) index into `ids`.
         part: (patients,) 0 train, 1 validation, 2 test.
+        recording_part: (recordings of the store,) the patient's part, or `LEFT_OUT`.
         fold: The fold of each patient, '' where unknown; empty where the store has no folds.
         folds: Those that are tested and validated on; None where the hash decides.
     """
@@ -247,6 +254,7 @@ class PatientSplit:
     ids: tuple[str, ...]
     recording: NDArray[np.int64]
     part: NDArray[np.int8]
+    recording_part: NDArray[np.int8]
     fold: tuple[str, ...]
     folds: Folds | None
 
@@ -295,8 +303,47 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
             raise SettingError(f"{sentence}; split by 'hash' with `split`, or mend the folds")
         warnings.warn(f"{sentence}: patients are split by hash", ClocsWarning, stacklevel=2)
         folds = None
+    digests = table["digest"].to_numpy()
     if folds is None:
+        person, owner = np.unique(one_person(ids, recording, digests), return_inverse=True)
+        ids, recording = tuple(ids[i] for i in person), owner[recording]
+        fold = tuple(fold[i] for i in person) if fold else ()
         part = assign(ids, dataset, split_seed)
     else:
         part = folds.parts([f"{dataset}:{name}" for name in ids], fold, split_seed)
-    return PatientSplit(ids, recording, part, fold, folds)
+    return PatientSplit(ids, recording, part, without_copies(part[recording], digests), fold, folds)
+
+
+def one_person(
+    ids: Sequence[str], recording: NDArray[np.int64], digests: NDArray[Any]
+) -> NDArray[np.int64]:
+    """(patients,) of each patient, the one of the first ID among those who share recordings.
+
+    Args:
+        ids: The patients.
+        recording: (recordings,) index of the patient of each.
+        digests: (recordings,) content key of each.
+    """
+    first = list(range(len(ids)))
+
+    def person(i: int) -> int:
+        while first[i] != i:
+            i = first[i]
+        return i
+
+    order = np.argsort(digests, kind="stable")
+    same = np.flatnonzero(digests[order[1:]] == digests[order[:-1]])
+    for pair in zip(
+        recording[order[same]].tolist(), recording[order[same + 1]].tolist(), strict=True
+    ):
+        one, other = sorted(map(person, pair), key=lambda i: ids[i])
+        first[other] = one
+    return np.array([person(i) for i in range(len(ids))], np.int64)
+
+
+def without_copies(part: NDArray[np.int8], digests: NDArray[Any]) -> NDArray[np.int8]:
+    """part: (recordings,) -> the same, `LEFT_OUT` where a copy is in a later part."""
+    made = part.copy()
+    for later in range(1, len(PARTS)):
+        made[(part < later) & np.isin(digests, digests[part == later])] = LEFT_OUT
+    return made

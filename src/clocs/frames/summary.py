@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.frames.make import pairs, plan_frames
-from clocs.frames.splits import PARTS, split_patients
+from clocs.frames.splits import LEFT_OUT, PARTS, split_patients
 from clocs.frames.views import Views
 from clocs.store.store import Store
 
@@ -42,7 +42,7 @@ def store_info(
         store, spec=manifest.segment_frame, leads=plan.leads, split_seed=split_seed
     )
     everyone = split_patients(store, split_seed=split_seed)
-    part = everyone.part[everyone.recording]
+    part = everyone.recording_part
     frames = np.flatnonzero(plan.kept)
     pair = pairs(segments.cuts, segments.kept)
     # (frames or pairs, leads) whether a lead has a signal in all of it
@@ -83,7 +83,7 @@ def store_info(
         "recordings_without_leads": len(store) - len(plan.rows),
         "recordings_lacking_leads": int((~plan.has.all(axis=1)).sum()),
         "recordings_with_gaps": int((table["gaps"].list.len() > 0).sum()),
-        "patients": len(everyone.ids),
+        "patients": table["patient"].n_unique(),
         "frames": views_per_part["total"],
         "frames_without_signal": int(without_signal.sum()),
         "views_without_signal": plan.without_signal,
@@ -129,8 +129,8 @@ def store_info(
 
 def _per_part(part: NDArray[np.int8], each: NDArray[Any] | None = None) -> dict[str, int]:
     """How many of each part, or the sum of `each`."""
-    counts = np.bincount(part, each, minlength=len(PARTS)).astype(np.int64)
-    return dict(zip(PARTS, counts.tolist(), strict=True)) | {"total": int(counts.sum())}
+    counts = np.bincount(part - LEFT_OUT, each, minlength=1 + len(PARTS)).astype(np.int64)
+    return dict(zip(PARTS, counts[1:].tolist(), strict=True)) | {"total": int(counts.sum())}
 
 
 def _counted(values: pl.Series) -> dict[Any, int]:

@@ -158,9 +158,9 @@ def unseen_recordings(
     if split not in (*PARTS, "all"):
         raise SettingError(f"there is no split {split!r}; choose one of {', '.join(PARTS)} or all")
     table, dataset = store.table, store.manifest.dataset
-    patients = table["patient"].to_list()
     digests = table["digest"].to_numpy().astype(np.uint64)
     everyone = split_patients(store, split_seed=split_seed)
+    patients = [everyone.ids[i] for i in everyone.recording]
     fold = [everyone.fold[i] for i in everyone.recording] if everyone.fold else None
     only = np.ones(len(store), bool)
     if split != "all":

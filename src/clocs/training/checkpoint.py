@@ -449,14 +449,17 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
 
 
 def copies_of_seen(checkpoints: Sequence[Checkpoint], frames: Frames) -> NDArray[np.bool_]:
-    """(recordings,) test recordings whose samples are also in another part, or were trained on.
+    """(recordings,) test recordings whose samples were trained on, or were in the test part before.
 
-    Published datasets contain some recordings twice, under two names and so as two patients;
-    `clocs info` counts them. They are left out of the test part, and counted there too.
+    Published datasets contain some recordings twice, under two names; `clocs info` counts them.
+    `clocs.frames.splits` keeps them in one part. What is left out of the test part is counted too.
     """
-    test = np.zeros(len(frames.digests), bool)
+    test, others = np.zeros((2, len(frames.digests)), bool)
     test[frames.recording[frames.split == TEST]] = True
-    seen = test & np.isin(frames.digests, frames.digests[~test])
+    others[frames.recording[(frames.split >= 0) & (frames.split < TEST)]] = True
+    first = np.unique(frames.digests[test], return_index=True)[1]
+    seen = test & np.isin(frames.digests, frames.digests[others])
+    seen[np.delete(np.flatnonzero(test), first)] = True
     salts = {checkpoint.card.salt for checkpoint in checkpoints}
     hashed = {salt: _hashed(salt, frames.digests[test]) for salt in salts}
     for checkpoint in checkpoints:
