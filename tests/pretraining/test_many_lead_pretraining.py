@@ -146,7 +146,7 @@ def test_subsets_have_1_to_most_leads_and_never_one_that_is_absent() -> None:
 
 
 def test_most_leads_is_refused_by_encoders_of_one_lead(wide: Frames) -> None:
-    with pytest.raises(SettingError, match="`most_leads` is for encoders of many leads"):
+    with pytest.raises(SettingError, match="cnn sees one lead at a time; leave out `most_leads`"):
         Plan("cmlc", options={"most_leads": 2}).views_on("synthetic")
     _, batch = first_batch(wide, "cmsmlc", options={"most_leads": 1})
     assert (there(batch).sum(dim=-1) == 1).all()

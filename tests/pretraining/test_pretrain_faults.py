@@ -95,7 +95,7 @@ def test_the_same_store_twice_is_refused_also_under_another_path(
 def test_an_option_of_another_method_is_refused_with_those_it_takes(
     small_store: Store, tmp_path: Path
 ) -> None:
-    takes = "`projection`, `temperature`, `positives`, `segments`"
+    takes = "`projection`, `most_leads`, `temperature`, `positives`, `segments`"
     expected = f"cmsc does not take `tau_d`; it has {takes}"
     with pytest.raises(SettingError, match=expected):
         clocs.pretrain(small_store, method="cmsc", tau_d=0.5, out=tmp_path / "run")

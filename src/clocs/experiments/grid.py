@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any, Literal
 
 from clocs.errors import SettingError
@@ -41,7 +42,94 @@ VARIANTS: dict[str | None, tuple[str, dict[str, Any]]] = {
     "unnormalised": ("signals in mV, not normalized", {"normalization": "none"}),
     "segments3": ("three segments", {"options": {"segments": 3}}),
     "segments4": ("four segments", {"options": {"segments": 4}}),
+    "warm": ("τ = 0.5", {"options": {"temperature": 0.5}}),
+    "leads": ("views of random leads", {"options": {"most_leads": 1}}),
+    "leads-warm": (
+        "views of random leads, τ = 0.5",
+        {"options": {"most_leads": 1, "temperature": 0.5}},
+    ),
+    "crops": ("random crops", {"options": {"crops": "random"}}),
+    "tasks-moved": (
+        "permutation, time warp, negation",
+        {"options": {"tasks": ("permutation", "time_warp", "negation")}},
+    ),
+    "tasks-changed": (
+        "noise, scaling, negation",
+        {"options": {"tasks": ("noise", "scaling", "negation")}},
+    ),
+    "tasks-all": (
+        "all six tasks",
+        {
+            "options": {
+                "tasks": ("noise", "scaling", "negation", "inversion", "permutation", "time_warp")
+            }
+        },
+    ),
+    "tasks-three": (
+        "scaling, negation, inversion",
+        {"options": {"tasks": ("scaling", "negation", "inversion")}},
+    ),
 }
+ABLATIONS = (None, "instance-pairs", "norm-per-view", "unnormalised", "segments3", "segments4")
+# The forms of each method, of which the best on validation patients is compared with the others'
+# best: the paper's first, and as many of each. Where segments are as long as frames, the two last
+# are those of `FORMS_OF_EQUAL_FRAMES`.
+_BOTH, _STRETCHED = "gaussian>sa_t", "stretch>gaussian(sigma=0.03)"
+FORMS: dict[str, tuple[dict[str, Any], ...]] = {
+    "cmsc": (
+        {},
+        *({"perturb": chain} for chain in ("gaussian", "sa_t", _BOTH, _STRETCHED)),
+        *({"perturb": _BOTH, "variant": variant} for variant in ("warm", "leads", "crops")),
+    ),
+    "cmlc": (
+        {},
+        *({"perturb": chain} for chain in ("gaussian", "sa_t", _BOTH, _STRETCHED)),
+        *({"perturb": _BOTH, "variant": variant} for variant in ("warm", "instance-pairs")),
+        {"perturb": _BOTH, "segment_frame": True},
+    ),
+    "cmsmlc": (
+        {},
+        *({"perturb": chain} for chain in ("gaussian", "sa_t", _BOTH, _STRETCHED)),
+        *(
+            {"perturb": _BOTH, "variant": variant}
+            for variant in ("warm", "instance-pairs", "crops")
+        ),
+    ),
+    "simclr": (
+        {},
+        *({"perturb": chain} for chain in ("sa_t", _BOTH, _STRETCHED)),
+        *({"perturb": _BOTH, "variant": variant} for variant in ("warm", "leads")),
+        {"perturb": _BOTH, "segment_frame": True},
+        {"perturb": _BOTH, "variant": "leads", "segment_frame": True},
+    ),
+    "byol": (
+        {},
+        {"epochs": 100},
+        *({"perturb": c, "epochs": 100} for c in ("sa_t", _BOTH, _STRETCHED)),
+        {"perturb": _BOTH, "epochs": 400},
+        {"perturb": _BOTH, "epochs": 100, "variant": "leads"},
+        {"perturb": _BOTH, "epochs": 100, "segment_frame": True},
+    ),
+    "mtssl": (
+        {},
+        *({"variant": f"tasks-{tasks}"} for tasks in ("other", "moved", "changed")),
+        *({"epochs": epochs} for epochs in (50, 200)),
+        {"epochs": 50, "variant": "tasks-other"},
+        {"segment_frame": True},
+    ),
+}
+FORMS_OF_EQUAL_FRAMES: dict[str, tuple[dict[str, Any], ...]] = {
+    "cmlc": ({"variant": "warm"},),
+    "simclr": ({"perturb": "sa_t", "variant": "warm"}, {"perturb": _BOTH, "variant": "leads-warm"}),
+    "byol": ({"perturb": _BOTH, "epochs": 100, "tau_d": 0.99},),
+    "mtssl": ({"epochs": 50, "variant": "tasks-moved"},),
+}
+# What a loss compares, one factor at a time: views of random leads, of two segments, and whose
+# instances are positives. All have the same perturbations and about the same number of steps.
+FACTORIAL, FACTORS = "factors", ("leads", "segments", "patient")
+FACTORIAL_LOSSES = ("cmsc", "simclr", "byol")
+FACTORIAL_CHAIN = "gaussian>sa_t"
+FACTORIAL_EPOCHS = {False: 200, True: 400}  # of single segments, and of pairs, half as many
 SHORT = ("chapman",)  # its recordings hold two segments, and its segments are shorter than frames
 LABELED = (10, 30, 100, 300, 1000)  # patients; then all of them
 MAX_LABELED = {"cardiology": 100}  # its training part has fewer than 300 patients
@@ -74,7 +162,8 @@ class Pretraining:
     perturb: str | None = None  # a chain of perturbations that replaces the method's own
     split_seed: int = 0  # of the patient split
     epochs: int | None = None  # a fixed number, without early stopping; None for the paper's rule
-    variant: str | None = None  # one of `VARIANTS`
+    variant: str | None = None  # one of `VARIANTS`, or factors that a loss compares
+    segment_frame: bool = False  # trained on frames as long as the segments that CMSC compares
 
     def __post_init__(self) -> None:
         if self.method == "random":
@@ -92,7 +181,12 @@ class Pretraining:
     @property
     def plan(self) -> dict[str, Any]:
         """What the variant changes in the plan of its training."""
-        return VARIANTS[self.variant][1]
+        name, _, chosen = (self.variant or "").partition("-")
+        if name != FACTORIAL:
+            return VARIANTS[self.variant][1]
+        positives = "patient" if "patient" in chosen else "instance"
+        options = {"segments": 2 if "segments" in chosen else 1, "positives": positives}
+        return {"options": options | ({"most_leads": 1} if "leads" in chosen else {})}
 
     @property
     def name(self) -> str:
@@ -102,6 +196,7 @@ class Pretraining:
         parts += [self.perturb.replace(">", "+")] if self.perturb else []
         parts += [f"epochs{self.epochs}"] if self.epochs is not None else []
         parts += [self.variant] if self.variant else []
+        parts += ["segment-frame"] if self.segment_frame else []
         parts += [f"split{self.split_seed}"] if self.split_seed else []
         return "-".join(parts)
 
@@ -255,13 +350,61 @@ def _byol_fixed() -> list[Cell]:
 
 def _ablations() -> list[Cell]:
     """CMSC with one thing changed at a time, and scored on the frames it was trained on."""
-    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in VARIANTS]
+    encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in ABLATIONS]
     found = [
         Cell(encoder, encoder.dataset, "linear")
         for encoder in encoders
         if encoder.segments == 1 or encoder.dataset not in SHORT
     ]
     return found + [Cell(Pretraining("cmsc", d), d, "linear", segment_frame=True) for d in SHORT]
+
+
+def factor_cell(loss: str, dataset: str, chosen: Sequence[str]) -> Cell:
+    """A loss on views that differ in the chosen factors, linear on its own dataset."""
+    encoder = Pretraining(
+        loss,
+        dataset,
+        perturb=FACTORIAL_CHAIN,
+        epochs=FACTORIAL_EPOCHS["segments" in chosen],
+        variant="-".join([FACTORIAL, *chosen]),
+        segment_frame=dataset in SHORT,
+    )
+    return Cell(encoder, dataset, "linear", segment_frame=dataset in SHORT)
+
+
+def factor_subsets() -> list[tuple[str, ...]]:
+    """Every choice of factors."""
+    every = product((False, True), repeat=len(FACTORS))
+    return [tuple(name for name, on in zip(FACTORS, own, strict=True) if on) for own in every]
+
+
+def _factorial() -> list[Cell]:
+    return [
+        factor_cell(loss, dataset, chosen)
+        for dataset in paper.PRETRAIN
+        for loss in FACTORIAL_LOSSES
+        for chosen in factor_subsets()
+    ]
+
+
+def forms(method: str, dataset: str) -> list[Pretraining]:
+    """The forms of a method to choose from on a dataset; the paper's is the first."""
+    chosen = [dict(form) for form in FORMS[method]]
+    if dataset not in SHORT and (equal := FORMS_OF_EQUAL_FRAMES.get(method)):
+        chosen[-len(equal) :] = [dict(form) for form in equal]
+    for form in chosen:
+        if form.get("variant") == "tasks-other":
+            form["variant"] = "tasks-all" if dataset in SHORT else "tasks-three"
+    return [Pretraining(method, dataset, **form) for form in chosen]
+
+
+def _forms() -> list[Cell]:
+    return [
+        Cell(encoder, dataset, "linear")
+        for dataset in paper.PRETRAIN
+        for method in FORMS
+        for encoder in forms(method, dataset)
+    ]
 
 
 def _label_efficiency() -> list[Cell]:
@@ -324,6 +467,8 @@ GRIDS: dict[str, Callable[[], list[Cell]]] = {
     "byol-fixed": _byol_fixed,
     "label-efficiency": _label_efficiency,
     "ablations": _ablations,
+    "factorial": _factorial,
+    "forms": _forms,
     "table-1-12": partial(_table, 1, 12),
     "table-2-12": partial(_table, 2, 12),
     "linear-converged": lambda: [replace(cell, task="linear-converged") for cell in _table(1)],

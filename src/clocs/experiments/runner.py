@@ -110,13 +110,16 @@ def learn(
 
     An exception that `on_epoch` raises stops the training.
     """
-    pair = find_method(encoder.method).views.segments > 1
     changed = dict(encoder.plan)
     options = changed.pop("options", {})
+    segments = options.get("segments") or find_method(encoder.method).views.segments
     if encoder.tau_d is not None:
         options = options | {"tau_d": encoder.tau_d}
     frames = library.frames(
-        encoder.dataset, leads=encoder.leads, pair=pair, split_seed=encoder.split_seed
+        encoder.dataset,
+        leads=encoder.leads,
+        pair=segments > 1 or encoder.segment_frame,
+        split_seed=encoder.split_seed,
     )
     plan = Plan(
         method=encoder.method,

@@ -38,7 +38,7 @@ class Views:
     normalized_first: bool = False
     # whether segments begin anywhere in a run of consecutive frames, drawn anew for each batch
     random_crops: bool = False
-    # of encoders of many leads: a view keeps 1 to so many leads, drawn anew; 0: all of them
+    # a view keeps 1 to so many leads, drawn anew; 0: all of them, or the instance's one lead
     most_leads: int = 0
 
     def for_multilead(self) -> Views:
@@ -122,7 +122,8 @@ def instances(
 
     Those with a window that is absent are left out. With `leads_at_once`, for encoders of many
     leads, an instance is of all leads and so is each of its views; only those without any lead in a
-    view are left out.
+    view are left out. Where an encoder of one lead sees random ones (`views.most_leads`), there are
+    as many instances of a frame as it has leads, each with the windows of all leads.
 
     Where `views` are random crops, an instance is a run of consecutive frames of one recording in
     which the same leads are there; all its windows begin with the run, and `room` says how far they
@@ -142,7 +143,14 @@ def instances(
     n_leads = frames.starts.shape[1]
     place = any_start(frames)
     room = place[last] - place[first] if views.random_crops else None
-    if leads_at_once or of == "frame":
+    if views.most_leads and not leads_at_once:
+        starts, scale = (np.repeat(values, n_leads, axis=0) for values in (starts, scale))
+        first = np.repeat(first, n_leads)
+        room = None if room is None else np.repeat(room, n_leads)
+        shape = (len(first), views.segments * n_leads)
+        lead = np.zeros(len(first), np.int64)
+        leads_at_once = True
+    elif leads_at_once or of == "frame":
         shape = (len(first), views.segments * n_leads)
         lead = np.zeros(len(first), np.int64)
     else:

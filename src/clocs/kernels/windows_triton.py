@@ -63,7 +63,7 @@ def perturbed_windows(
         starts: Where windows begin in `flat`: (instances, windows), or if `located` those of the
             batch, (members, windows·batch).
         rows: (members, batch), the instances of each member.
-        scale: (instances, windows) mV per step; None to perturb windows in steps.
+        scale: Of the shape of `starts`: mV per step; None to perturb windows in steps.
         keys: (members,) random keys of this batch.
         located: Whether `starts` are those of the batch.
         table: (members, copies) int32, the program of each copy; −1 for those to be left alone.
@@ -73,8 +73,9 @@ def perturbed_windows(
         out: what is filled.
     """
     copies, samples = table.shape[1], out.shape[-1]
+    own = None if scale is None else scale.contiguous()
     _windows[(out.shape[1] // copies, copies, len(table))](
-        flat, starts.contiguous(), rows.contiguous(), scale, keys.contiguous(), table, out,
+        flat, starts.contiguous(), rows.contiguous(), own, keys.contiguous(), table, out,
         rows.shape[1], programs, offset, normalized, located, **_shape(samples),
     )  # fmt: skip
 
@@ -99,14 +100,13 @@ def _windows(
     number = member.to(tl.int64) * n + window
     place, factor, key, which = number, 1.0, number, 0
     if rows is not None:
-        instance = tl.load(rows + member * batch + window % batch)
-        at = instance * (n // batch) + window // batch
+        if not located:
+            instance = tl.load(rows + member * batch + window % batch)
+            place = instance * (n // batch) + window // batch
         if scale is not None:
-            factor = tl.load(scale + at)
+            factor = tl.load(scale + place)
         key = fold(fold(tl.load(keys + member), _COPY), copy.to(tl.uint64))
         which = tl.load(table + member * copies + copy)
-        if not located:
-            place = at
     flat += tl.load(starts + place)
     i = tl.arange(0, width)
     low, span = 0.0, 1.0

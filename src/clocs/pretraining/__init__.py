@@ -143,6 +143,57 @@ class Projecting(Objective):
         return through_two_layers(z, weights, "projection") if self.projection else z
 
 
+def positives(default: str) -> Any:
+    """The option that says which views are pulled together."""
+    return option(
+        default,
+        "Positive pairs: views of one patient, or of one instance alone (no off-diagonal terms).",
+        choices=("patient", "instance"),
+    )
+
+
+@dataclass(frozen=True)
+class Comparing(Projecting):
+    """An objective on views of one instance, which may differ in their leads."""
+
+    most_leads: int | None = option(
+        None,
+        "Most leads of a view, drawn anew each time. An encoder of many leads sees 1 to so many of "
+        "them. For an encoder of one lead, 1 takes each view from a random lead.",
+        kind=int,
+        minimum=1,
+    )
+
+    def views(self, own: Views, dataset: str) -> Views:
+        return own if self.most_leads is None else replace(own, most_leads=self.most_leads)
+
+
+@dataclass(frozen=True)
+class Segments(Comparing):
+    """The same for views that may be segments of a recording."""
+
+    segments: int | None = option(
+        None,
+        "Number of segments to compare; 2 where not given, and 1, two copies of it, for simclr and "
+        "byol.",
+        kind=int,
+        minimum=1,
+    )
+    crops: str = option(
+        "consecutive",
+        "Which segments: consecutive ones, or random crops of a run of consecutive frames.",
+        choices=("consecutive", "random"),
+    )
+
+    def views(self, own: Views, dataset: str) -> Views:
+        own = replace(super().views(own, dataset), random_crops=self.crops == "random")
+        if self.segments is None or self.segments == own.segments:
+            return own
+        # one view of each segment; of a single one, two, unless it has one in each lead
+        several = self.segments > 1 or (own.all_leads and not own.most_leads)
+        return replace(own, segments=self.segments, copies=own.copies[:1] * (1 if several else 2))
+
+
 @dataclass(frozen=True)
 class Method:
     """A row of `clocs.pretraining.methods.METHODS`: a way to learn an encoder."""

@@ -109,11 +109,17 @@ class BatchMaker:
         views: Views,
         *,
         multilabel: bool,
+        leads_at_once: bool = False,
         in_mv: bool = False,
         ranks: Ranks | None = None,
     ) -> None:
-        """`in_mv` leaves views in mV; `ranks` are the processes that share every batch."""
+        """Prepare the chains.
+
+        `leads_at_once` is for encoders of many leads; `in_mv` leaves views in mV; `ranks` are the
+        processes that share every batch.
+        """
         self.signals, self.views, self.multilabel, self.ranks = signals, views, multilabel, ranks
+        self._at_once = leads_at_once
         self.chains = [parse(chain) if chain else None for chain in views.copies]
         # centered on zero: otherwise negation and scaling are invisible
         self._offset = INPUT_OFFSETS[CENTERED] if views.normalized_first and not in_mv else None
@@ -133,12 +139,13 @@ class BatchMaker:
         """
         windows, share = part.windows.shape[1], self._share(rows)
         own = rows if share is None else rows[:, share.rows]
-        make = self._leads_at_once if part.windows.ndim == 3 else self._one_lead
+        make = self._leads_at_once if self._at_once else self._one_lead
         if own.numel():
             with sharing(share, windows, rows.device):
                 x = make(part, own, keys)
         else:
-            shape = (len(rows), 0, *part.windows.shape[2:], self.signals.samples)
+            leads = part.windows.shape[2:] if self._at_once else ()
+            shape = (len(rows), 0, *leads, self.signals.samples)
             x = rows.new_empty(shape, dtype=self.signals.dtype)
         return Batch(x, part, rows, self.multilabel, len(self.chains) * windows, share)
 
@@ -154,36 +161,59 @@ class BatchMaker:
 
     def _one_lead(self, part: DeviceInstances, rows: Tensor, keys: Tensor) -> Tensor:
         """rows: (members, batch) -> (members, copies·windows·batch, samples)."""
-        signals, starts, located = self.signals, part.windows, False
-        if signals.streamed or self._table is None or part.room is not None:
+        signals, starts, scale, located = self.signals, part.windows, part.scale, False
+        chains = self.chains
+        if signals.streamed or self._table is None or part.room is not None or starts.ndim == 3:
             starts, located = signals.located(part.starts(rows, keys)), True
+            scale = by_view(scale, rows)
+        if starts.ndim == 3:  # a random lead for each view, so that every copy has its windows
+            starts, scale = self._of_random_leads(starts, scale, keys)
+            chains = chains[:1]
         if self._table is not None:
-            return self._fused(part, rows, keys, starts, located=located)
+            return self._fused(rows, keys, starts, scale, located=located, copies=len(chains))
         if self._plain:
             return signals.normalized(starts)
         if self._offset is None:
-            x = signals.raw(starts, by_view(part.scale, rows))
+            x = signals.raw(starts, scale)
         else:
             x = signals.normalized(starts) + self._offset
         copies = []
-        for number, chain in enumerate(self.chains):
+        for number, chain in enumerate(chains):
             key = keyed_random.fold(keys, keyed_random.stream("copy"), number)
             copy = chain(x, key) if chain else x
             copies.append(min_max(copy) if self._normalized else copy)
         return torch.cat(copies, dim=1).to(signals.dtype)
 
+    def _of_random_leads(
+        self, starts: Tensor, scale: Tensor, keys: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """starts, scale: (members, n, leads) -> (members, copies·n): of one lead of each."""
+        found = []
+        for number in range(len(self.chains)):
+            key = keyed_random.fold(keys, keyed_random.stream("copy"), number)
+            lead, _ = random_leads(starts != ABSENT, key, 1)
+            found.append((starts.gather(2, lead)[..., 0], scale.gather(2, lead)[..., 0]))
+        return torch.cat([one[0] for one in found], 1), torch.cat([one[1] for one in found], 1)
+
     def _fused(
-        self, part: DeviceInstances, rows: Tensor, keys: Tensor, starts: Tensor, *, located: bool
+        self,
+        rows: Tensor,
+        keys: Tensor,
+        starts: Tensor,
+        scale: Tensor,
+        *,
+        located: bool,
+        copies: int,
     ) -> Tensor:
         from clocs.kernels.windows_triton import perturbed_windows
 
         assert self._table is not None
-        signals, n = self.signals, rows.shape[1] * part.windows.shape[1]
-        x = rows.new_empty(len(rows), len(self.chains) * n, signals.samples, dtype=signals.dtype)
+        signals, n = self.signals, starts.shape[1] * (1 if located else rows.shape[1])
+        x = rows.new_empty(len(rows), copies * n, signals.samples, dtype=signals.dtype)
         perturbed_windows(
             signals.flat, starts, rows,
-            part.scale if self._offset is None and not self._plain else None,
-            keys, located=located, table=self._table.repeat(len(rows), 1),
+            scale if self._offset is None and not self._plain else None,
+            keys, located=located, table=self._table[:, :copies].repeat(len(rows), 1),
             programs=self._programs, offset=self._offset, normalized=self._normalized, out=x,
         )  # fmt: skip
         return x

@@ -110,12 +110,14 @@ class _BothWays(torch.autograd.Function):
         return slope * gradients[0][..., None, None], None
 
 
-def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
+def nt_xent(z: Tensor, temperature: float = 0.1, patients: Tensor | None = None) -> Tensor:
     """SimCLR's loss: each view finds the other views of its instance among all views of the batch.
 
-    z: (members, views, batch, dim), not normalized -> (members,).
+    z: (members, views, batch, dim), not normalized -> (members,). With patients: (members, batch),
+    a view also finds the views of the other instances of its patient, as in `patient_nce`: the mean
+    over these pairs is added.
     """
-    if in_kernels(z):
+    if in_kernels(z) and patients is None:
         from clocs.kernels.contrast_triton import contrasted
 
         return contrasted(z, temperature, None)
@@ -127,7 +129,12 @@ def nt_xent(z: Tensor, temperature: float = 0.1) -> Tensor:
     log_p = similarity - similarity.logsumexp(dim=-1, keepdim=True)
     instance = torch.arange(batch, device=z.device).repeat(views)
     positives = (instance[:, None] == instance) & ~itself
-    return -log_p.masked_fill(~positives, 0).sum(dim=(1, 2)) / positives.sum()
+    loss = -log_p.masked_fill(~positives, 0).sum(dim=(1, 2)) / positives.sum()
+    if patients is None:
+        return loss
+    others = same_patient_pairs(patients).repeat(1, views, views)
+    far = -log_p.masked_fill(~others, 0).sum(dim=(1, 2))
+    return loss + far / others.sum(dim=(1, 2)).clamp(min=1)
 
 
 def classification(logits: Tensor, targets: Tensor, multilabel: bool) -> Tensor:

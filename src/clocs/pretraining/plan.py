@@ -111,9 +111,16 @@ class Plan:
         """The method's views with this plan's options and perturbations."""
         views = self.row.views.for_multilead() if self.multilead else self.row.views
         views = self.objective.views(views, dataset) if self.objective else views
-        if self.perturb is None:
-            return views
-        return replace(views, copies=(str(parse(self.perturb)),) * len(views.copies))
+        if views.most_leads and not self.multilead and (views.all_leads or views.most_leads > 1):
+            raise SettingError(
+                f"{self.encoder} sees one lead at a time; leave out `most_leads`, which is 1 for "
+                "views of random leads (of cmsc, simclr and byol), or more for encoders of many"
+            )
+        if self.perturb is not None:
+            views = replace(views, copies=(str(parse(self.perturb)),) * len(views.copies))
+        if len(views.copies) > 1 and not any(views.copies) and not views.most_leads:
+            raise SettingError("two copies of one segment are equal; give `perturb`")
+        return views
 
     def check_leads(self, leads: Sequence[str], dataset: str) -> None:
         """Refuse leads of which an instance has no two views to compare."""

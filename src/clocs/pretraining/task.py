@@ -69,6 +69,7 @@ class PretrainingTask(Task):
             self.signals,
             views,
             multilabel=frames.multilabel,
+            leads_at_once=plan.multilead,
             in_mv=plan.normalization == "none",
             ranks=ranks if self.shared else None,
         )

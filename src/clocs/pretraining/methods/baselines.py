@@ -11,8 +11,9 @@ from clocs.frames.views import Instances, Views, perturbed, transformed
 from clocs.pretraining import (
     Method,
     Objective,
-    Projecting,
+    Segments,
     option,
+    positives,
     through_two_layers,
     two_layers,
 )
@@ -36,15 +37,24 @@ TASKS = {
 PAPER_TASKS: dict[str, tuple[str, ...]] = {"chapman": ("scaling", "negation", "inversion")}
 
 
-def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tensor:
+def byol_loss(
+    predicted: Tensor, target: Tensor, of: int | None = None, patients: Tensor | None = None
+) -> Tensor:
     """predicted, target: (members, 2, batch, dim) -> (members,); the target gets no gradient.
 
     Squared distances between the unit vectors of each view's prediction and of the target's
     embedding of the other view, summed over both directions, mean over the batch; where these are
-    some of its instances, `of` is the number of all.
+    some of its instances, `of` is the number of all. With patients: (members, batch), the mean over
+    pairs of different instances of one patient is added.
     """
-    from clocs.pretraining.losses import in_kernels, unit
+    from clocs.pretraining.losses import in_kernels, same_patient_pairs, unit
 
+    if patients is not None:
+        others = same_patient_pairs(patients)
+        cosine = unit(predicted) @ unit(target.detach().flip(1)).transpose(-1, -2)
+        far = (2 - 2 * cosine).sum(dim=1).masked_fill(~others, 0).sum(dim=(1, 2))
+        near = byol_loss(predicted, target, of)
+        return near + far / others.sum(dim=(1, 2)).clamp(min=1)
     if in_kernels(predicted):
         from clocs.kernels.contrast_triton import squared_distance
 
@@ -55,7 +65,7 @@ def byol_loss(predicted: Tensor, target: Tensor, of: int | None = None) -> Tenso
 
 
 @dataclass(frozen=True)
-class BYOL(Projecting):
+class BYOL(Segments):
     """BYOL: an online network predicts a target network's embedding of the other copy.
 
     The target network is a moving average of the online one, kept among the buffers.
@@ -69,6 +79,13 @@ class BYOL(Projecting):
     tau_d: float = option(
         0.9, "Share of the target network that is kept at each step.", minimum=0, maximum=1
     )
+    positives: str = positives("instance")
+
+    def views(self, own: Views, dataset: str) -> Views:
+        own = super().views(own, dataset)
+        if own.segments > 2:
+            raise SettingError("byol compares two views; give at most 2 `segments`")
+        return own
 
     def heads(self, *, dim: int, classes: int, copies: int) -> dict[str, tuple[int, ...]]:
         if not self.projection:
@@ -117,7 +134,11 @@ class BYOL(Projecting):
         return self._distance(predicted, target, batch), batch.by_view(z)
 
     def _distance(self, predicted: Tensor, target: Tensor, batch: Batch) -> Tensor:
-        return byol_loss(predicted, target, batch.rows.shape[1] if batch.share else None)
+        if self.positives == "instance":
+            return byol_loss(predicted, target, batch.rows.shape[1] if batch.share else None)
+        if batch.share:
+            raise SettingError("byol with `positives` of one patient cannot share its batches")
+        return byol_loss(predicted, target, patients=batch.patients)
 
     def _predicted(self, z: Tensor, weights: Weights) -> Tensor:
         """z: (members, n, dim) -> (members, n, dim of the target's vectors)."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError
 from clocs.frames.views import Views, perturbed
-from clocs.pretraining import Method, Projecting, option
+from clocs.pretraining import Comparing, Method, Segments, option, positives
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,17 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PatientNCE(Projecting):
+class PatientNCE(Comparing):
     """CLOCS: views of one patient belong together."""
 
     compares_patients = True
 
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
-    positives: str = option(
-        "patient",
-        "Positive pairs: views of one patient, or of one instance alone (no off-diagonal terms).",
-        choices=("patient", "instance"),
-    )
+    positives: str = positives("patient")
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         import torch
@@ -51,69 +46,27 @@ class PatientNCE(Projecting):
 
 
 @dataclass(frozen=True)
-class SegmentsNCE(PatientNCE):
-    """The same for views that are segments of a recording."""
-
-    segments: int | None = option(
-        None, "Number of segments to compare; 2 where not given.", kind=int, minimum=2
-    )
-    crops: str = option(
-        "consecutive",
-        "Which segments: consecutive ones, or random crops of a run of consecutive frames.",
-        choices=("consecutive", "random"),
-    )
-
-    def views(self, own: Views, dataset: str) -> Views:
-        own = own if self.segments is None else replace(own, segments=self.segments)
-        return replace(own, random_crops=self.crops == "random")
+class SegmentsNCE(Segments, PatientNCE):
+    """The same with a choice of segments and leads."""
 
 
 @dataclass(frozen=True)
-class LeadsNCE(PatientNCE):
-    """The same for views that differ in their leads."""
-
-    most_leads: int | None = option(
-        None,
-        "Most leads of a view, for encoders of many leads: it keeps 1 to so many at random.",
-        kind=int,
-        minimum=1,
-    )
-
-    def views(self, own: Views, dataset: str) -> Views:
-        return _through_leads(own, self.most_leads)
-
-
-@dataclass(frozen=True)
-class SegmentsLeadsNCE(SegmentsNCE, LeadsNCE):
-    """The same for views that are segments and differ in their leads."""
-
-    def views(self, own: Views, dataset: str) -> Views:
-        return _through_leads(super().views(own, dataset), self.most_leads)
-
-
-def _through_leads(own: Views, most_leads: int | None) -> Views:
-    if most_leads is None:
-        return own
-    if not own.most_leads:
-        raise SettingError("`most_leads` is for encoders of many leads; leave it out")
-    return replace(own, most_leads=most_leads)
-
-
-@dataclass(frozen=True)
-class NTXent(Projecting):
+class NTXent(Segments):
     """SimCLR: copies of one instance belong together."""
 
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
+    positives: str = positives("instance")
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         from clocs.pretraining.losses import nt_xent
 
-        return nt_xent(self.projected(z, weights), self.temperature)
+        patients = batch.patients if self.positives == "patient" else None
+        return nt_xent(self.projected(z, weights), self.temperature, patients)
 
 
 cmsc = Method("cmsc", of="lead", views=Views(segments=2), objective=SegmentsNCE)
-cmlc = Method("cmlc", of="frame", views=Views(all_leads=True), objective=LeadsNCE)
+cmlc = Method("cmlc", of="frame", views=Views(all_leads=True), objective=PatientNCE)
 cmsmlc = Method(
-    "cmsmlc", of="frame", views=Views(segments=2, all_leads=True), objective=SegmentsLeadsNCE
+    "cmsmlc", of="frame", views=Views(segments=2, all_leads=True), objective=SegmentsNCE
 )
 simclr = Method("simclr", of="lead", views=perturbed("gaussian"), objective=NTXent)
