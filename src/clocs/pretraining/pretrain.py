@@ -509,23 +509,8 @@ def _fitted_batch_norm(
     """Batch-norm statistics as the mean over all full batches of the training frames."""
     views = plan.row.views
     rows = instances(frames, of=plan.row.of, views=views, split=0, leads_at_once=plan.multilead)
-<<<<<<< HEAD
     signals, size = Signals.from_frames(frames, device), min(plan.settings.batch_size, len(rows))
     part = DeviceInstances.from_instances(frames, rows, device)
-=======
-    in_mv = plan.normalization == "none"
-    batches = BatchMaker(
-        Signals.from_frames(frames, device),
-        views,
-        multilabel=False,
-        leads_at_once=plan.multilead,
-        in_mv=in_mv,
-    )
-    part, size = (
-        DeviceInstances.from_instances(frames, rows, device),
-        min(plan.settings.batch_size, len(rows)),
-    )
->>>>>>> 8071eb02 (Losses with a choice of leads, segments and positives: the factorial, and eight forms of each method)
     keys = keyed_random.member_keys(list(plan.seeds), device)
     order_keys = keyed_random.fold(keys, keyed_random.stream("order"))
     order = keyed_random.permutation(order_keys, len(rows))
