@@ -52,16 +52,18 @@ def made(
     """The views of a batch: (members, copies·windows·batch, samples)."""
     draw = np.random.default_rng(samples)
     instances, windows = 11, views.segments
-    size = instances * windows * samples
+    leads = 3 if views.most_leads else 1
+    size = instances * windows * leads * samples
     walk = torch.from_numpy(draw.integers(-20, 21, size).cumsum().astype(np.int16))
-    starts = torch.arange(instances * windows).view(instances, windows) * samples
+    starts = torch.arange(size // samples).view(instances, windows, leads) * samples
+    starts = starts if views.most_leads else starts[..., 0]
     none = torch.zeros(instances, device=device)
     # with random crops, all windows of an instance may begin anywhere in its samples
     room = torch.full((instances,), (windows - 1) * samples) if views.random_crops else None
     starts = starts[:, :1].expand(-1, windows) if views.random_crops else starts
     part = DeviceInstances(
         windows=starts.to(device),
-        scale=torch.linspace(0.001, 0.005, instances * windows, device=device).view(-1, windows),
+        scale=torch.linspace(0.001, 0.005, starts.numel(), device=device).view(starts.shape),
         patients=none, targets=none[:, None],
         room=None if room is None else room.to(device), on_host=(starts, room),
     )  # fmt: skip
@@ -69,7 +71,7 @@ def made(
     keys = keyed_random.member_keys(list(range(members)), device)
     signals = Signals(walk.to(device), samples, dtype)
     if stream:
-        signals = StreamedSignals(walk, samples, dtype, device, members * windows * batch)
+        signals = StreamedSignals(walk, samples, dtype, device, members * windows * leads * batch)
         next(staged := iter(signals.staged([part.starts(rows, keys.cpu())])))
     maker = BatchMaker(signals, views, multilabel=False, in_mv=in_mv)
     x = maker.batch(part, rows.to(device), keys).x
@@ -135,6 +137,12 @@ def test_random_crops_are_the_same_in_kernels(device: torch.device, stream: bool
     assert_same(device, crops, exact=True, stream=stream)
     noisy = replace(perturbed("gaussian>flip_y"), segments=2, random_crops=True)
     assert_same(device, noisy, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_views_of_random_leads_are_the_same_in_kernels(device: torch.device, stream: bool) -> None:
+    assert_same(device, replace(Views(segments=2), most_leads=1), exact=True, stream=stream)
+    assert_same(device, replace(perturbed("gaussian>flip_y"), most_leads=1), stream=stream)
 
 
 def test_views_left_in_millivolts_are_made_alike(device: torch.device) -> None:

@@ -3,7 +3,7 @@
 With w the weights of the patients in a draw, the AUC of a class and seed is
 wᵀ M w / (positives × negatives), where M[p, q] counts how often rows of patient p with the class
 score above rows of patient q without it. M is computed once per class and seed, and all draws are
-one matrix product. On a GPU, and with very many patients, each draw is computed from its rows.
+one matrix product. With very many patients, each draw is computed from its rows.
 
 Two methods are compared by their draws, which follow one plan (`Resampling`): a draw has the same
 patients and seeds for both, so their difference is what varies. Holm's correction covers the
@@ -88,7 +88,7 @@ def _class_areas(
         return scores.new_full((len(scores), plan.resamples), torch.nan)
     people = [np.unique(patient[own], return_inverse=True, return_counts=True) for own in rows]
     size = len(scores) * len(people[0][0]) * len(people[1][0])
-    if device.type == "cuda" or size > _LARGEST:
+    if size > _LARGEST:
         parts = [
             (scores[:, torch.from_numpy(own).to(device)], torch.from_numpy(patient[own]).to(device))
             for own in rows
@@ -110,10 +110,10 @@ def _class_areas(
     for which, (_, place, _) in zip(rows, people, strict=True):
         own[which] = place
     shape = len(people[0][0]), len(people[1][0])
-    positive, place = torch.from_numpy(has), torch.from_numpy(own)
+    positive, place = torch.from_numpy(has).to(device), torch.from_numpy(own).to(device)
     forms = [wins(score, positive, place, shape) for score in scores]
-    who = [torch.from_numpy(ids) for ids, _, _ in people]
-    counts = [torch.from_numpy(count).float() for _, _, count in people]
+    who = [torch.from_numpy(ids).to(device) for ids, _, _ in people]
+    counts = [torch.from_numpy(count).to(device).float() for _, _, count in people]
     found = []
     for block in plan.patients:
         above, below = (block[:, ids] for ids in who)

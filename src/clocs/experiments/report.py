@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from clocs.experiments import comparisons, paper
 from clocs.experiments.claims import DISTINGUISHABLE, Claim, claims, coverage, sentences
 from clocs.experiments.comparisons import contests, signed, surviving
+from clocs.experiments.duel import factorial_figure, factorial_tables, forms_tables
 from clocs.experiments.grid import grid
 from clocs.experiments.pages import fill as fill_marked
 from clocs.experiments.pages import markdown_table, write_page
@@ -148,8 +149,10 @@ def section_of(results: Results, name: str) -> Section:
     cells = grid(name)
     without = [cell for cell in cells if results.result(cell) is None]
     missing = Counter(results.why_not(cell).partition(":")[0] for cell in without)
-    shown = TABLES[name](results, cells) if name in TABLES else []
-    figure = FIGURES[name](results, cells) if name in FIGURES else None
+    tables = TABLES | {"factorial": factorial_tables, "forms": forms_tables}
+    figures = FIGURES | {"factorial": factorial_figure}
+    shown = tables[name](results, cells) if name in tables else []
+    figure = figures[name](results, cells) if name in figures else None
     return Section(
         name,
         len(cells),

@@ -119,7 +119,7 @@ def score_table(
         (label, [cell_for(task, method, *pair, fraction, **shape) for pair in layout[0]])
         for method, label in _METHODS
     ]
-    return _looked_up(results, title, rows, cells, layout[1:])
+    return table_of(results, title, rows, cells, layout[1:])
 
 
 def decay_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
@@ -135,7 +135,7 @@ def decay_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
                 )
                 for tau in BYOL_DECAYS
             ]
-            tables.append(_looked_up(results, f"{what}, F = {fraction:g}", rows, cells, layout))
+            tables.append(table_of(results, f"{what}, F = {fraction:g}", rows, cells, layout))
     return tables
 
 
@@ -151,7 +151,7 @@ def along_tables(results: Results, cells: Sequence[Cell], over: str) -> list[Tab
     ]
     what = {"E": "F = 0.25, over E, embedding dimension", "F": "E = 64, over F, labeled fraction"}
     title = f"Chapman → Cardiology, {what[over]}"
-    return [_looked_up(results, title, rows, cells, ([], [f"{where:g}" for where in places]))]
+    return [table_of(results, title, rows, cells, ([], [f"{where:g}" for where in places]))]
 
 
 def perturbation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
@@ -163,7 +163,7 @@ def perturbation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
         for chain in ("", *grids.CHAINS)
     ]
     columns = [paper.METHOD_TITLES[method] for method in ("simclr", "cmsc")]
-    return [_looked_up(results, "Linear on PhysioNet 2020, F = 0.5", rows, cells, ([], columns))]
+    return [table_of(results, "Linear on PhysioNet 2020, F = 0.5", rows, cells, ([], columns))]
 
 
 def main_tables(
@@ -233,7 +233,7 @@ def split_table(results: Results, task: CellTask, layout: _Layout | None = None)
         return _over_splits(results, cell, splits)
 
     heading = f"{over} {len(splits)} patient splits: mean ± sd over splits"
-    return _looked_up(results, heading, rows, cells, layout[1:], entry)
+    return table_of(results, heading, rows, cells, layout[1:], entry)
 
 
 def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEntry:
@@ -266,9 +266,9 @@ def schedule_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
         encoders = {d: Pretraining("byol", d, epochs=epochs) for d in paper.PRETRAIN}
         own = [Cell(encoder, d, "linear") for d, encoder in encoders.items()]
         names = ("auc_validation", "auc")
-        linear.append((label, [_entry(results, cell, name) for cell in own for name in names]))
+        linear.append((label, [entry_of(results, cell, name) for cell in own for name in names]))
         tuned = [Cell(encoders[p], d, "finetune") for p, d in paper.PAIRS]
-        transfers.append((label, [_entry(results, cell, "auc") for cell in tuned]))
+        transfers.append((label, [entry_of(results, cell, "auc") for cell in tuned]))
     titles = paper.DATASET_TITLES
     columns = [f"{titles[d]}, {part}" for d in paper.PRETRAIN for part in ("validation", "test")]
     to = [f"{titles[p]} → {titles[d]}" for p, d in paper.PAIRS]
@@ -291,7 +291,7 @@ def ablation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     rows.append(("5 s throughout", five))
     columns = [paper.DATASET_TITLES[d] for d in paper.PRETRAIN]
     title = "CMSC, linear, E = 128, F = 0.5, four leads: one thing changed at a time"
-    return [_looked_up(results, title, rows, cells, ([], columns))]
+    return [table_of(results, title, rows, cells, ([], columns))]
 
 
 def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
@@ -308,7 +308,7 @@ def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
                 for method, label in _METHODS:
                     every = cell_for(task, method, *pair, 1.0)
                     listed = [replace(every, patients=count) for count in counts]
-                    entries = [_entry(results, cell, metric) for cell in listed]
+                    entries = [entry_of(results, cell, metric) for cell in listed]
                     if any(entry.ours for entry in entries):
                         rows.append((label, entries))
                 if rows:
@@ -331,12 +331,12 @@ def distance_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     return [Table(title, [], columns, rows)]
 
 
-def _entry(results: Results, cell: Cell, metric: str) -> TableEntry:
+def entry_of(results: Results, cell: Cell, metric: str) -> TableEntry:
     value = results.over_seeds(cell, metric)
     return TableEntry(ours=value, why_not="" if value else results.why_not(cell))
 
 
-def _looked_up(
+def table_of(
     results: Results,
     title: str,
     rows: Sequence[CellRow],

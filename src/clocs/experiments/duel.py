@@ -1,0 +1,209 @@
+"""What in CLOCS works: every method at its best, and which part of CLOCS makes the gain.
+
+The factorial trains every combination of three factors and three losses. The factors are views of
+random leads, views of two segments, and positives of one patient. The effect of a factor is the
+mean difference between the encoders that have it and those that differ from them in nothing else,
+over the same draws of seeds and patients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from clocs.evaluation.bootstrap import Comparison, Sampled, correct, paired
+from clocs.experiments import paper
+from clocs.experiments.grid import (
+    FACTORIAL_LOSSES,
+    FACTORS,
+    FORMS,
+    VARIANTS,
+    Cell,
+    Pretraining,
+    factor_cell,
+    factor_subsets,
+    forms,
+)
+from clocs.experiments.results import Results, Value
+from clocs.experiments.tables import Table, TableEntry, entry_of, table_of
+from clocs.figures.canvas import hide_frame, new_figure
+
+FACTOR_TITLES = dict(
+    zip(FACTORS, ("random leads", "two segments", "same-patient positives"), strict=True)
+)
+LOSS_TITLES = dict(zip(FACTORIAL_LOSSES, ("CLOCS", "SimCLR", "BYOL"), strict=True))
+_LOSS_PAIRS = (("cmsc", "simclr"), ("cmsc", "byol"), ("simclr", "byol"))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one choice adds to the AUC on a dataset."""
+
+    dataset: str
+    title: str
+    comparison: Comparison  # corrected for all main effects
+    main: bool  # over all losses; else of one loss
+
+
+def effects(results: Results) -> list[Effect]:
+    """The effects that the results have draws for: of each factor and loss, then of one loss.
+
+    The main effects of both datasets are corrected together; those of one loss are exploratory.
+    """
+    found: list[Effect] = []
+    for dataset in paper.PRETRAIN:
+        for factor, title in FACTOR_TITLES.items():
+            found += _effect(results, dataset, title, _switched(dataset, factor, FACTORIAL_LOSSES))
+            for loss, name in LOSS_TITLES.items():
+                pairs = _switched(dataset, factor, [loss])
+                found += _effect(results, dataset, f"{title}, {name}", pairs, main=False)
+        for one, other in _LOSS_PAIRS:
+            pairs = [
+                (factor_cell(one, dataset, own), factor_cell(other, dataset, own))
+                for own in factor_subsets()
+            ]
+            title = f"loss of {LOSS_TITLES[one]}, not {LOSS_TITLES[other]}"
+            found += _effect(results, dataset, title, pairs)
+    corrected = iter(correct([one.comparison for one in found if one.main]))
+    return [replace(one, comparison=next(corrected)) if one.main else one for one in found]
+
+
+def _switched(dataset: str, factor: str, losses: Iterable[str]) -> list[tuple[Cell, Cell]]:
+    """Pairs of cells with and without a factor, alike in everything else."""
+    return [
+        (factor_cell(loss, dataset, own), factor_cell(loss, dataset, without))
+        for loss in losses
+        for own in factor_subsets()
+        if factor in own and (without := tuple(name for name in own if name != factor)) is not None
+    ]
+
+
+def _effect(
+    results: Results,
+    dataset: str,
+    title: str,
+    pairs: Sequence[tuple[Cell, Cell]],
+    *,
+    main: bool = True,
+) -> list[Effect]:
+    both = [_mean(results, title, cells) for cells in zip(*pairs, strict=True)]
+    if both[0] is None or both[1] is None:
+        return []
+    return [Effect(dataset, title, paired(both[0], both[1]), main=main)]
+
+
+def _mean(results: Results, title: str, cells: Sequence[Cell]) -> Sampled | None:
+    """The mean of these cells; None unless all have draws."""
+    draws = [results.draws_of(cell) for cell in cells]
+    known = [own for own in draws if own is not None]
+    if len(known) < len(cells):
+        return None
+    auc = np.mean([(results.result(cell) or {})["auc"] for cell in cells], axis=0)
+    return Sampled(title, dict(enumerate(auc.tolist())), np.mean(known, axis=0))
+
+
+def factorial_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    """The AUC of every combination, and the effects."""
+    columns = [
+        f"{LOSS_TITLES[loss]}, {paper.DATASET_TITLES[dataset]}"
+        for dataset in paper.PRETRAIN
+        for loss in FACTORIAL_LOSSES
+    ]
+    rows = [
+        (
+            " + ".join(FACTOR_TITLES[name] for name in own) or "none of the three",
+            [
+                factor_cell(loss, dataset, own)
+                for dataset in paper.PRETRAIN
+                for loss in FACTORIAL_LOSSES
+            ],
+        )
+        for own in factor_subsets()
+    ]
+    title = "Linear, F = 0.5, four leads, the same perturbations and steps"
+    return [table_of(results, title, rows, cells, ([], columns)), _effect_table(effects(results))]
+
+
+def _effect_table(found: Sequence[Effect]) -> Table:
+    by_title: dict[str, dict[str, Effect]] = {}
+    for one in found:
+        by_title.setdefault(one.title, {})[one.dataset] = one
+    rows = []
+    for title, own in by_title.items():
+        entries: list[TableEntry | None] = []
+        for dataset in paper.PRETRAIN:
+            effect = own.get(dataset)
+            if effect is None:
+                entries += [None, None]
+                continue
+            c = effect.comparison
+            entries.append(TableEntry(ours=Value(c.difference, None), ci95=(c.ci95[0], c.ci95[1])))
+            entries.append(TableEntry(ours=Value(c.p_holm, None)) if effect.main else None)
+        rows.append((title, entries))
+    columns = [
+        f"{paper.DATASET_TITLES[dataset]}, {what}"
+        for dataset in paper.PRETRAIN
+        for what in ("difference", "p, Holm")
+    ]
+    title = "Mean difference in test AUC; those of one loss are exploratory"
+    return Table(title, [], columns, rows)
+
+
+def forms_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
+    """The forms of each method: AUC on validation patients, which chooses, and on test patients."""
+    made = []
+    for dataset in paper.PRETRAIN:
+        rows = []
+        for method in FORMS:
+            for encoder in forms(method, dataset):
+                cell = Cell(encoder, dataset, "linear")
+                names = ("auc_validation", "auc")
+                entries = [entry_of(results, cell, name) for name in names]
+                rows.append((f"{paper.METHOD_TITLES[method]}: {form_title(encoder)}", entries))
+        title = f"{paper.DATASET_TITLES[dataset]}, linear, F = 0.5"
+        made.append(Table(title, [], ["validation", "test"], rows))
+    return made
+
+
+def form_title(encoder: Pretraining) -> str:
+    """What a form has that the paper's has not."""
+    words = [encoder.perturb.replace(">", " → ")] if encoder.perturb else []
+    words += [VARIANTS[encoder.variant][0]] if encoder.variant else []
+    words += [f"{encoder.epochs} epochs"] if encoder.epochs else []
+    words += [f"τ_d = {encoder.tau_d:g}"] if encoder.tau_d is not None else []
+    words += ["frames of 5 s"] if encoder.segment_frame else []
+    return ", ".join(words) or "as in the paper"
+
+
+def factorial_figure(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """A forest plot: each effect with its interval, a panel per dataset."""
+    found = effects(results)
+    if not found:
+        return None
+    titles = list(dict.fromkeys(one.title for one in found))
+    height = {title: row for row, title in enumerate(titles)}
+    figure = new_figure(9.0, 0.9 + 0.24 * len(titles))
+    panels = figure.subplots(1, len(paper.PRETRAIN), sharex=True, sharey=True)
+    for axes, dataset in zip(panels, paper.PRETRAIN, strict=True):
+        hide_frame(axes)
+        axes.axvline(0, color="#7a7f8c", linewidth=1)
+        for one in found:
+            if one.dataset == dataset:
+                c = one.comparison
+                color = "#0072b2" if one.main and c.p_holm < 0.05 else "#7a7f8c"
+                around = [[c.difference - c.ci95[0]], [c.ci95[1] - c.difference]]
+                style = {"markersize": 6 if one.main else 3.5, "linewidth": 2 if one.main else 1}
+                axes.errorbar(c.difference, height[one.title], xerr=around, fmt="o", color=color,
+                              **style)  # fmt: skip
+        axes.set_title(paper.DATASET_TITLES[dataset], fontsize=10, loc="left")
+        axes.set_xlabel("difference in test AUC", fontsize=9)
+        axes.grid(axis="x", color="#e6e8ec", linewidth=0.7)
+        axes.set_axisbelow(True)
+    panels[0].set_ylim(len(titles) - 0.4, -0.6)
+    panels[0].set_yticks(range(len(titles)), titles)
+    for label, title in zip(panels[0].get_yticklabels(), titles, strict=True):
+        label.set_fontsize(8 if any(one.title == title and not one.main for one in found) else 9)
+    return figure
