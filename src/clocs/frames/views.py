@@ -144,7 +144,7 @@ def instances(
     place = any_start(frames)
     room = place[last] - place[first] if views.random_crops else None
     if views.most_leads and not leads_at_once:
-        starts, scale = (np.repeat(values, n_leads, axis=0) for values in (starts, scale))
+        starts, scale = np.repeat(starts, n_leads, axis=0), np.repeat(scale, n_leads, axis=0)
         first = np.repeat(first, n_leads)
         room = None if room is None else np.repeat(room, n_leads)
         shape = (len(first), views.segments * n_leads)
