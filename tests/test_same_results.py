@@ -90,6 +90,7 @@ def score(encoders: Path, store: Store, protocol: Any) -> dict[str, Any]:
         store,
         protocol=protocol,
         fraction=0.5,
+        validation_labels="all",  # as the scores were computed
         settings=settings(5, 1e-2),
         resamples=50,
         device="cpu",

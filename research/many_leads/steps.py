@@ -109,6 +109,7 @@ class Bench:
         common: dict[str, Any] = {
             "fraction": item.share,
             "by": "patient",
+            "validation_labels": "all",
             "per": "recording",
             "further": list(conditions.values()),
             "resamples": self.recipe.resamples,

@@ -24,6 +24,20 @@ def test_the_auc_on_the_device_is_that_of_the_scores(multilabel: bool) -> None:
         assert float(found[member]) == pytest.approx(expected)
 
 
+def test_the_auc_on_the_device_counts_the_rows_of_each_member_alone() -> None:
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(3, 60, 3, generator=draw).round().double()
+    targets = torch.nn.functional.one_hot(torch.arange(60) % 3, 3).to(torch.uint8)
+    present = torch.rand(3, 60, generator=draw) < 0.3
+    present[1] &= targets[:, 2] == 0  # a class is missing for one member, all for another
+    present[2] &= targets[:, 0] == 1
+    found = MacroAUC(targets, multilabel=False)(logits, present)
+    for member, own in enumerate(present):
+        scores = logits[member, own].softmax(dim=-1).numpy()
+        expected = metrics.macro(metrics.auc_per_class(scores, targets[own].numpy()))
+        assert float(found[member]) == pytest.approx(expected, nan_ok=True)
+
+
 @given(st.integers(0, 1000), st.booleans())
 @settings(max_examples=20, deadline=None)
 def test_weighted_auc_equals_repeating_rows(seed: int, ties: bool) -> None:

@@ -13,7 +13,7 @@ import torch
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.labeled import LabeledShare, choose_rows, rows_with_label
+from clocs.evaluation.labeled import LabeledPart, LabeledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
@@ -82,15 +82,61 @@ def test_a_number_of_labels_can_count_patients_and_fewer_are_among_more(
             groups[0], small_frames, labels=labels, by="patient", settings=QUICK, resamples=0
         )
         assert (found.labels_count, found.by) == (labels, "patient")
-        rows = rows_with_label(small_frames, 0)
-        share = LabeledShare.of_number(labels, "patient", small_frames, rows)
-        patient = small_frames.patient[rows.frame]
-        seen.append(set(patient[choose_rows(small_frames, rows, 1, share)]))
+        part = LabeledPart(small_frames, rows_with_label(small_frames, 0))
+        share = LabeledShare.of_number(labels, "patient", "share", part)
+        patient = small_frames.patient[part.frame]
+        seen.append(set(patient[choose_rows(part, 1, share)]))
         assert len(seen[-1]) == labels
         assert found.labeled[1] == np.isin(patient, list(seen[-1])).sum()
     assert seen[0] < seen[1]
     with pytest.raises(SettingError, match="labeled patients; give a number"):
         evaluate_frames(groups[0], small_frames, labels=999, by="patient", settings=QUICK)
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+@pytest.mark.parametrize("per", ["row", "recording"])
+def test_with_few_labels_no_other_label_of_the_validation_part_is_used(
+    groups: list[list[Checkpoint]], small_frames: Frames, protocol: str, per: Any
+) -> None:
+    how: dict[str, Any] = {"protocol": protocol, "fraction": 0.3, "by": "patient", "per": per}
+    how |= {"settings": QUICK, "resamples": 0} | ({"k": 3} if protocol == "knn" else {})
+    part = LabeledPart(small_frames, rows_with_label(small_frames, 1))
+    seeds = [one.card.seed for one in groups[0]]
+    known = [choose_rows(part, seed, LabeledShare(0.3, "patient")) for seed in seeds]
+    wrong = np.setdiff1d(part.frame, part.frame[known[0]])  # of which the other seed knows some
+    target = small_frames.target.copy()
+    target[wrong] = np.roll(target[wrong], 1, axis=1)
+    mislabeled = Frames(**{**small_frames.__dict__, "target": target})
+    found, same = (evaluate_frames(groups[0], f, **how) for f in (small_frames, mislabeled))
+    for name in ("auc", "auc_logits", "f1", "auc_validation"):
+        assert found.json()[name][0] == same.json()[name][0], name
+    patients = [len(np.unique(small_frames.patient[part.frame[own]])) for own in known]
+    everybody = len(np.unique(small_frames.patient[part.frame]))
+    assert patients == [max(1, round(0.3 * everybody))] * len(seeds)
+    if per == "row":
+        assert found.labeled_validation == [int(own.sum()) for own in known]
+    every = [
+        evaluate_frames(groups[0], f, **how, validation_labels="all")
+        for f in (small_frames, mislabeled)
+    ]
+    assert every[0].labeled_validation == [len(part) // (8 if per == "recording" else 1)] * 2
+    assert every[0].auc_validation != every[1].auc_validation
+    assert (found.validation_labels, every[0].validation_labels) == ("share", "all")
+
+
+def test_with_all_labels_both_shares_of_the_validation_part_are_one(
+    groups: list[list[Checkpoint]], small_frames: Frames
+) -> None:
+    share, every = (
+        evaluate_frames(
+            groups[0], small_frames, settings=QUICK, resamples=0, validation_labels=value
+        )
+        for value in ("share", "all")
+    )
+    assert share.auc == every.auc
+    assert share.labeled_validation == every.labeled_validation
+    with pytest.raises(SettingError, match="'share' or 'all', not 'few'"):
+        evaluate_frames(groups[0], small_frames, settings=QUICK, validation_labels="few")
 
 
 def test_settings_can_be_chosen_by_the_auc_of_validation_patients(

@@ -306,6 +306,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         "seeds": {seed: f"{auc:.3f}" for seed, auc in zip(result.seeds, result.auc, strict=True)},
         "leads": _leads(result),
         f"labeled {counted}": result.labeled,
+        "  for validation": result.labeled_validation if result.fraction < 1 else None,
         "test": f"{frames} of {result.test_patients:,} patients",
         **{f"  {name}": words for name, words in folds.items()},
         "left out, without a label": result.unlabeled_recordings or None,
@@ -366,6 +367,8 @@ def _title(result: Evaluation, what: str) -> str:
     else:
         share = f"F = {result.fraction:g}"
         share += "" if result.by == "frame" else f" by {result.by}"
+    if result.fraction < 1 and result.validation_labels == "all":
+        share += " and all validation labels"
     return f"{what} → {result.downstream}, {result.protocol}, {share}"
 
 

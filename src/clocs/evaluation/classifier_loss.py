@@ -80,14 +80,24 @@ class MacroAUC:
             (c, *pair) for c, pair in enumerate(kinds) if min(len(rows) for rows in pair)
         ]
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """logits: (members, rows, classes)."""
+    def __call__(self, logits: Tensor, present: Tensor | None = None) -> Tensor:
+        """logits: (members, rows, classes); present: (members, rows) which count, None for all.
+
+        A class without positives or negatives among a member's rows is left out of its mean.
+        """
         scores = logits.sigmoid() if self.multilabel else logits.softmax(dim=-1)
-        total = torch.zeros_like(scores[:, 0, 0])
+        own = torch.ones_like(scores[..., 0], dtype=torch.bool) if present is None else present
+        total, classes = torch.zeros_like(scores[:, 0, 0]), torch.zeros_like(scores[:, 0, 0])
         for c, has, lacks in self.classes:
-            first, last = ranks_among(scores[:, lacks, c].sort(dim=1).values, scores[:, has, c])
-            total = total + (first + last).to(scores.dtype).mean(dim=1) / (2 * len(lacks))
-        return total / len(self.classes) if self.classes else total * torch.nan
+            # beyond all scores, those that do not count are below none
+            below = scores[:, lacks, c].masked_fill(~own[:, lacks], torch.inf).sort(dim=1).values
+            first, last = ranks_among(below, scores[:, has, c])
+            positives, negatives = own[:, has].sum(dim=1), own[:, lacks].sum(dim=1)
+            ranks = ((first + last) * own[:, has]).to(scores.dtype).sum(dim=1) / positives
+            defined = (positives > 0) & (negatives > 0)
+            total = total + torch.where(defined, ranks / (2 * negatives), 0)
+            classes = classes + defined
+        return total / classes  # nan where no class is defined
 
 
 def ranks_among(ordered: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -110,7 +110,10 @@ def pooled(
     recording = np.array([place[name] for name in predictions.recording_ids])[predictions.recording]
     first = results[0].evaluation
     evaluations = [one.evaluation for one in results]
-    labeled = [one.labeled for one in evaluations]
+    counts = {
+        name: [getattr(one, name) for one in evaluations]
+        for name in ("labeled", "labeled_validation")
+    }
     validation = np.mean([one.auc_validation for one in evaluations], axis=0)
     evaluation = replace(
         first,
@@ -120,7 +123,10 @@ def pooled(
         | scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
         auc_validation=validation.tolist(),
         auc_validation_mean=float(validation.mean()),
-        labeled=[round(float(np.mean(own))) for own in zip(*labeled, strict=True)],
+        **{
+            name: [round(float(np.mean(own))) for own in zip(*listed, strict=True)]
+            for name, listed in counts.items()
+        },
         settings={
             name: value
             for name, value in first.settings.items()

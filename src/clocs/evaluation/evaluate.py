@@ -15,7 +15,7 @@ from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation.bootstrap import ALPHA, check_resamples, correct, enough, paired
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.labeled import By, Per
+from clocs.evaluation.labeled import By, Per, ValidationLabels
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, distinct
 from clocs.frames.frames import SEVERAL, Frames
@@ -43,6 +43,7 @@ def evaluate(
     fraction: float = 1.0,
     by: By = "frame",
     labels: int | None = None,
+    validation_labels: ValidationLabels = "share",
     per: Per | None = None,
     seconds: float | None = None,
     class_weights: bool = False,
@@ -68,10 +69,12 @@ def evaluate(
         store: Labeled recordings. They are cut into the store's frames, and for encoders of many
             leads into those of the encoder.
         protocol: 'linear', 'linear-converged', 'attentive', 'finetune' or 'knn'.
-        fraction: The labeled fraction of the training part.
+        fraction: The labeled fraction of the training part, and of the validation part.
         by: Whether `fraction` counts frames ('frame', as in the paper), 'patient' or 'recording'.
         labels: The number of labeled recordings, or of patients if `by` is 'patient', instead of
             `fraction`.
+        validation_labels: Whether the same 'share' of the validation part is labeled as of the
+            training part, or 'all' of it, as in the paper.
         per: What is scored: each 'row', a frame of a lead as in the paper, or each 'recording', of
             whose frames and leads the embeddings, or the logits of a head or an encoder that is
             trained, are averaged. Rows by default, and recordings for encoders of many leads.

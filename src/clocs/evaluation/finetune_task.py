@@ -52,7 +52,7 @@ class LabeledWindows:
 
 
 class FinetuneTask(Task):
-    """All weights trained, dropout on; stopped by the loss on the whole validation part."""
+    """All weights trained, dropout on; stopped by the loss on the validation part."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class FinetuneTask(Task):
         *,
         multilabel: bool,
         weights: Tensor | None = None,
+        validated: Tensor | None = None,
         curve: bool = False,
         encoder_lr: float = 1.0,
         head_dropout: float = 0.0,
@@ -87,6 +88,7 @@ class FinetuneTask(Task):
         self.card = checkpoints[0].card
         self.signals, self.train, self.validation = signals, train, validation
         self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
+        self.validated = validated
         self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
         self.auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
@@ -101,6 +103,7 @@ class FinetuneTask(Task):
         some = copy(self)
         some.rows, some.counts = self.rows[members], self.counts[members]
         some.weights = None if self.weights is None else self.weights[members]
+        some.validated = None if self.validated is None else self.validated[members]
         return some
 
     def parameters(self, keys: Tensor) -> Weights:
@@ -146,19 +149,25 @@ class FinetuneTask(Task):
         return classifier_loss(logits, targets, self.multilabel, self.weights), buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
-        part, place = self.validation, 0
+        part, own, place = self.validation, self.validated, 0
         if part.average is not None:
             logits = self.logits(weights, buffers, part)
-            loss = classifier_loss(logits, part.targets, self.multilabel, self.weights)
-            return {"loss": loss} | ({"auc": self.auc(logits)} if self.auc else {})
+            loss = classifier_loss(logits, part.targets, self.multilabel, self.weights, own)
+            return {"loss": loss} | ({"auc": self.auc(logits, own)} if self.auc else {})
         total, share = [torch.zeros_like(weights["head.bias"][:, 0]) for _ in range(2)]
         kept = []
         for logits in self._pieces(weights, buffers, part, self.signals):
-            targets = part.targets[place : place + logits.shape[1]]
-            losses, shares = summed_loss(logits, targets, self.multilabel, self.weights)
+            piece = slice(place, place + logits.shape[1])
+            losses, shares = summed_loss(
+                logits,
+                part.targets[piece],
+                self.multilabel,
+                self.weights,
+                None if own is None else own[:, piece],
+            )
             total, share, place = total + losses, share + shares, place + logits.shape[1]
             kept += [logits] if self.auc else []
-        auc = {"auc": self.auc(torch.cat(kept, dim=1))} if self.auc else {}
+        auc = {"auc": self.auc(torch.cat(kept, dim=1), own)} if self.auc else {}
         return {"loss": total / share} | auc
 
     @torch.no_grad()

@@ -32,7 +32,8 @@ from clocs.evaluation.labeled import (
     ProtocolInput,
     ProtocolOutput,
     RecordingVectors,
-    choose_rows,
+    ValidationLabels,
+    choose_labeled,
     rows_with_label,
 )
 from clocs.evaluation.protocols import find_protocol
@@ -79,6 +80,7 @@ def score_groups(
     fraction: float = 1.0,
     by: By = "frame",
     labels: int | None = None,
+    validation_labels: ValidationLabels = "share",
     per: Per | None = None,
     seconds: float | None = None,
     further: Sequence[Callable[[LabeledPart], LabeledPart]] = (),
@@ -139,18 +141,18 @@ def score_groups(
     for together in _same_encoder(groups):
         checkpoints = [checkpoint for number in together for checkpoint in groups[number]]
         train, validation, test = _parts(checkpoints[0], frames, per)
-        share = _share(fraction, by, labels, train)
+        share = _share(fraction, by, labels, validation_labels, train)
         seeds = [checkpoint.card.seed for checkpoint in checkpoints]
-        chosen = {
-            seed: choose_rows(train.frames, train.rows, seed, share)[train.first]
-            for seed in set(seeds)
-        }
-        used = np.logical_or.reduce(list(chosen.values()))
-        labeled = [torch.from_numpy(np.flatnonzero(chosen[seed][used])) for seed in seeds]
+        train, chosen = choose_labeled(train, seeds, share)
+        validated = None
+        if share.validation == "share" and share.fraction < 1:
+            validation, known = choose_labeled(validation, seeds, share)
+            validated = torch.from_numpy(known).to(device)
         given = ProtocolInput(
             checkpoints=checkpoints,
-            parts=[train.where(used), validation, test, *(change(test) for change in further)],
-            labeled=[own.to(device) for own in labeled],
+            parts=[train, validation, test, *(change(test) for change in further)],
+            labeled=[torch.from_numpy(np.flatnonzero(own)).to(device) for own in chosen],
+            validated=validated,
             settings=settings,
             weighted=class_weights,
             curve=curve,
@@ -184,12 +186,14 @@ def _parts(checkpoint: Checkpoint, frames: Frames, per: Per) -> list[LabeledPart
     ]
 
 
-def _share(fraction: float, by: By, labels: int | None, train: LabeledPart) -> LabeledShare:
+def _share(
+    fraction: float, by: By, labels: int | None, validation: ValidationLabels, train: LabeledPart
+) -> LabeledShare:
     """Where recordings are scored, they are labeled as a whole."""
     whole: By = "patient" if by == "patient" else "recording"
     if labels is not None:
-        return LabeledShare.of_number(labels, whole, train.frames, train.rows)
-    return LabeledShare(fraction, by if train.per == "row" else whole)
+        return LabeledShare.of_number(labels, whole, validation, train)
+    return LabeledShare(fraction, by if train.per == "row" else whole, validation=validation)
 
 
 def _same_encoder(groups: Sequence[Sequence[Checkpoint]]) -> list[list[int]]:
@@ -228,11 +232,12 @@ def _result(
         "protocol": protocol,
         "fraction": share.fraction,
         "by": share.by,
+        "validation_labels": share.validation,
         "split_seed": frames.split_seed,
         "per": tests[0].per,
     }
-    by_validation = output.validation[members]
-    thresholds = [metrics.best_thresholds(s, validation.targets) for s in by_validation]
+    by_validation = _labeled_validation(given, output, members)
+    thresholds = [metrics.best_thresholds(*one) for one in by_validation]
     about = common | {
         "content": frames.content,
         "seeds": tuple(given.seeds[members]),
@@ -247,7 +252,7 @@ def _result(
     logits = output.test_logits[members][:, kept[0]]
     plan = plan_of(predictions, resamples, device) if resamples else None
     draws = None if plan is None else draws_of(predictions, plan)
-    aucs = [metrics.macro(metrics.auc_per_class(s, validation.targets)) for s in by_validation]
+    aucs = [metrics.macro(metrics.auc_per_class(*one)) for one in by_validation]
     recording = frames.recording[tests[0].frame]
     evaluation = Evaluation(
         **common,
@@ -258,6 +263,7 @@ def _result(
         leads=leads_of(validation),
         encoder_leads=[] if card.dataset is None else list(card.leads),
         labeled=[len(own) for own in given.labeled[members]],
+        labeled_validation=[len(targets) for _, targets in by_validation],
         left_out_copies=int(copies.sum()),
         split="; ".join(map(str, frames.folds.values())) or "hash",
         unlabeled_recordings=len(np.unique(frames.recording))
@@ -271,6 +277,17 @@ def _result(
     )
     classifiers = output.classifiers[members]
     return GroupResult(evaluation, predictions, classifiers, draws, logits, further)
+
+
+def _labeled_validation(
+    given: ProtocolInput, output: ProtocolOutput, members: slice
+) -> list[tuple[NDArray[np.float64], NDArray[np.uint8]]]:
+    """For each member, predictions and targets of what has a label of the validation part."""
+    scores, targets = output.validation[members], given.parts[1].targets
+    if given.validated is None:
+        return [(one, targets) for one in scores]
+    known = given.validated[members].cpu().numpy()
+    return [(one[own], targets[own]) for one, own in zip(scores, known, strict=True)]
 
 
 def _predictions(

@@ -32,12 +32,15 @@ class _Head(Task):
         labeled: list[Tensor],
         weights: Tensor | None,
         auc: MacroAUC | None,
+        validated: Tensor | None,
     ) -> None:
         """Each member may learn from its `labeled` rows of `train`.
 
         weights: (members, classes) class weights; None where all count the same.
+        validated: (members, rows or recordings) what of `validation` counts; all where None.
         """
         self.train, self.validation, self.weights, self.auc = train, validation, weights, auc
+        self.validated = validated
         self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
         self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
 
@@ -46,6 +49,7 @@ class _Head(Task):
         some.train, some.validation = self.train.of(members), self.validation.of(members)
         some.rows, some.counts = self.rows[members], self.counts[members]
         some.weights = None if self.weights is None else self.weights[members]
+        some.validated = None if self.validated is None else self.validated[members]
         return some
 
     def buffers(self, members: int) -> Weights:
@@ -58,8 +62,9 @@ class _Head(Task):
         return self.train.features[member, own], self.train.targets[own]
 
     def scored(self, logits: Tensor, multilabel: bool) -> dict[str, Tensor]:
-        loss = classifier_loss(logits, self.validation.targets, multilabel, self.weights)
-        return {"loss": loss} | ({"auc": self.auc(logits)} if self.auc else {})
+        own = self.validated
+        loss = classifier_loss(logits, self.validation.targets, multilabel, self.weights, own)
+        return {"loss": loss} | ({"auc": self.auc(logits, own)} if self.auc else {})
 
 
 class LinearHead(_Head):
@@ -72,11 +77,12 @@ class LinearHead(_Head):
         labeled: list[Tensor],
         weights: Tensor | None = None,
         *,
+        validated: Tensor | None = None,
         curve: bool = False,
     ) -> None:
         """`curve` computes the validation AUC after every epoch."""
         auc = MacroAUC(validation.targets, validation.multilabel) if curve else None
-        super().__init__(train, validation, labeled, weights, auc)
+        super().__init__(train, validation, labeled, weights, auc, validated)
 
     def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√dim, as torch initializes a linear layer."""
@@ -167,13 +173,14 @@ class AttentiveHead(_Head):
         weights: Tensor | None = None,
         *,
         multilabel: bool,
+        validated: Tensor | None = None,
         dropout: float = 0.0,
         by_auc: bool = False,
         curve: bool = False,
     ) -> None:
         """`dropout` is of features, `by_auc` keeps the epoch of the best AUC."""
         auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
-        super().__init__(train, validation, labeled, weights, auc)
+        super().__init__(train, validation, labeled, weights, auc, validated)
         self.multilabel, self.dropout = multilabel, dropout
         self.criterion = "auc" if by_auc else "loss"
         self.mean, self.spread = train.statistics()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -29,28 +29,39 @@ from clocs.training.embed import StoreVectors, embed_instances, embedded_pieces,
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained
 
 By = Literal["frame", "patient", "recording"]
+ValidationLabels = Literal["share", "all"]
 Per = Literal["row", "recording"]
 
 
 @dataclass(frozen=True)
 class LabeledShare:
-    """How much of the training part is labeled."""
+    """How much of the training and the validation part is labeled."""
 
     fraction: float = 1.0  # of what `by` counts
     by: By = "frame"  # 'frame' is a row, as in the paper; 'patient' is one with all rows
-    labels: int | None = None  # the number of labeled ones, where it was given instead
+    labels: int | None = None  # the number of labeled training ones, where it was given instead
+    validation: ValidationLabels = "share"  # the same fraction of validation, or all of it
+
+    def __post_init__(self) -> None:
+        if self.validation not in get_args(ValidationLabels):
+            raise SettingError(
+                f"`validation_labels` is 'share' or 'all', not {self.validation!r:.50}"
+            )
 
     @classmethod
-    def of_number(cls, labels: int, by: By, frames: Frames, rows: Instances) -> LabeledShare:
+    def of_number(
+        cls, labels: int, by: By, validation: ValidationLabels, part: LabeledPart
+    ) -> LabeledShare:
         """So many patients or recordings of the training rows, as a fraction of them."""
+        frames = part.frames
         each = frames.patient if by == "patient" else frames.recording
-        available = len(np.unique(each[rows.frame]))
+        available = len(np.unique(each[part.rows.frame]))
         if not 1 <= labels <= available:
             raise SettingError(
                 f"`labels` is {labels}, but the training part of {frames.dataset} has {available} "
                 f"labeled {by}s; give a number from 1 to {available}"
             )
-        return cls(labels / available, by, labels)
+        return cls(labels / available, by, labels, validation)
 
 
 @dataclass(frozen=True)
@@ -149,10 +160,21 @@ def rows_with_label(frames: Frames, split: int, *, leads_at_once: bool = False) 
     return labeled
 
 
-def choose_rows(
-    frames: Frames, rows: Instances, seed: int, share: LabeledShare
-) -> NDArray[np.bool_]:
-    """(rows,) which to learn from: the same for every method, smaller shares within larger ones."""
+def choose_labeled(
+    part: LabeledPart, seeds: Sequence[int], share: LabeledShare
+) -> tuple[LabeledPart, NDArray[np.bool_]]:
+    """What the seeds use of a part, and (seeds, scored) which of it has a label for each seed.
+
+    Each seed draws its own, the same for every method, and smaller shares within larger ones.
+    """
+    found = {seed: choose_rows(part, seed, share)[part.first] for seed in set(seeds)}
+    used = np.logical_or.reduce(list(found.values()))
+    return part.where(used), np.stack([found[seed][used] for seed in seeds])
+
+
+def choose_rows(part: LabeledPart, seed: int, share: LabeledShare) -> NDArray[np.bool_]:
+    """(rows,) which have a label."""
+    frames, rows = part.frames, part.rows
     if share.by == "patient":
         keys = keys_of(frames.patient_ids)[frames.patient[rows.frame]]
     else:
@@ -245,6 +267,8 @@ class ProtocolInput:
     # training (of any member), validation, test, and test under further conditions
     parts: Sequence[LabeledPart]
     labeled: list[Tensor]  # for each member, what it may learn from of the training part
+    # (members, scored) what of the validation part has a label for each member; None: all of it
+    validated: Tensor | None
     settings: Settings  # for protocols that train in epochs
     weighted: bool  # whether rare classes count as much as common ones
     curve: bool  # whether to record the validation AUC after every epoch

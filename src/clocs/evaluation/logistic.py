@@ -56,6 +56,7 @@ def fit_logistic(
     *,
     multilabel: bool,
     present: Tensor | None = None,
+    validated: Tensor | None = None,
     class_weights: Tensor | None = None,
     l2_strengths: Sequence[float] = L2_STRENGTHS,
 ) -> LogisticRegression:
@@ -68,6 +69,7 @@ def fit_logistic(
         validation_y: (rows, classes) their targets.
         multilabel: Whether a row can have several classes: sigmoids instead of one softmax.
         present: (members, rows) which rows count; all where None.
+        validated: The same of `validation_x`.
         class_weights: (members, classes); None where all count the same.
         l2_strengths: Strengths of the penalty to choose from, strongest first.
 
@@ -93,7 +95,7 @@ def fit_logistic(
         w = problem.solve(w, l2, curvature)
         turned = torch.cat([axes @ w[:, :-1], w[:, -1:]], dim=1)
         found = _logits(validation_x, turned)
-        loss = classifier_loss(found, validation_y, multilabel, class_weights)
+        loss = classifier_loss(found, validation_y, multilabel, class_weights, validated)
         # The loss is convex and its path smooth: after two steps upwards weaker L2 only overfits.
         better = (loss < lowest) & (worse < 2)
         worse = torch.where(better, 0, worse + 1)
@@ -115,6 +117,7 @@ def fit_members(
     validation: LabeledEmbeddings,
     labeled: Sequence[Tensor],
     *,
+    validated: Tensor | None = None,
     class_weights: Tensor | None = None,
     strongest_l2: float = L2_STRENGTHS[0],
 ) -> LogisticRegression:
@@ -124,6 +127,7 @@ def fit_members(
         train: To learn from.
         validation: To choose the penalty by.
         labeled: For each member, the rows of `train` that it may learn from.
+        validated: (members, rows) which rows of `validation` count; all where None.
         class_weights: (members, classes); None where all count the same.
         strongest_l2: The strongest penalty to choose from, in steps of ten.
     """
@@ -145,6 +149,7 @@ def fit_members(
                 validation.targets,
                 multilabel=train.multilabel,
                 present=present[members].to(own.device) > 0,
+                validated=None if validated is None else validated[members],
                 class_weights=None if class_weights is None else class_weights[members],
                 l2_strengths=(*stronger, *L2_STRENGTHS),
             )

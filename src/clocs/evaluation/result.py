@@ -41,7 +41,9 @@ class Evaluation:
     `split` says whether patients are split by the hash of their IDs or by which official folds.
     `folds` has the scores of each fold, where every patient was tested on once; all other scores
     are then of all folds together, and `labeled` is the mean over them. `labeled` counts what
-    `per` names.
+    `per` names of the training part, and `labeled_validation` of the validation part;
+    `validation_labels` is 'share' where both parts have the same share of labels, and 'all' where
+    the validation part has all of them, as in the paper and in results of earlier versions.
     """
 
     protocol: str
@@ -100,6 +102,8 @@ class Evaluation:
     split: str = "hash"
     folds: list[dict[str, Any]] | None = None
     per: str = "row"
+    validation_labels: str = "all"
+    labeled_validation: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -165,6 +169,7 @@ class Predictions:
     lead: NDArray[np.int64]  # (rows,) index into `leads`
     # what a row is: 'row', a frame of a lead (or of `ALL_LEADS` at once), or 'recording'
     per: str = "row"
+    validation_labels: str = "all"  # or 'share': the same fraction as of the training part
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -198,8 +203,9 @@ class Predictions:
         """Write one safetensors file, whole or not at all."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
-        if self.per == "row":  # as in files of earlier versions
-            del values["per"]
+        for name, usual in (("per", "row"), ("validation_labels", "all")):
+            if values[name] == usual:  # as in files of earlier versions
+                del values[name]
         FILE.write(path, {k: v for k, v in values.items() if k not in arrays}, arrays)
 
     @classmethod

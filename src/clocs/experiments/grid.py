@@ -216,6 +216,8 @@ class Cell:
     split_seed: int = 0  # of the downstream patient split
     patients: int | None = None  # so many labeled patients, in place of a fraction of all frames
     segment_frame: bool = False  # scored on frames as long as the segments that CMSC compares
+    # of validation patients: all, as in the paper, or the same share as of training patients
+    validation_labels: Literal["all", "share"] = "all"
 
     @property
     def job(self) -> str:
@@ -226,6 +228,7 @@ class Cell:
             f"-f{self.fraction:g}-split{self.split_seed}"
             + ("" if self.patients is None else f"-patients{self.patients}")
             + ("-segment-frame" if self.segment_frame else "")
+            + ("" if self.validation_labels == "all" else "-validation-share")
         )
 
     @property
@@ -290,6 +293,12 @@ def labeled_patients(dataset: str) -> list[int | None]:
     """Numbers of labeled patients to compare on a dataset; None for all."""
     most = MAX_LABELED.get(dataset, LABELED[-1])
     return [*(count for count in LABELED if count <= most), None]
+
+
+def with_few_validation_labels(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, and those with few labels also with few labels of validation patients."""
+    few = [cell for cell in cells if cell.fraction < 1 or cell.patients is not None]
+    return [*cells, *(replace(cell, validation_labels="share") for cell in few)]
 
 
 def perturbed(method: str, chain: str | None) -> Cell:
@@ -428,7 +437,7 @@ def _label_efficiency() -> list[Cell]:
                 for patients in labeled_patients(downstream)
                 for encoder in encoders
             ]
-    return found
+    return with_few_validation_labels(found)
 
 
 def _more_with_less() -> list[Cell]:
@@ -477,7 +486,7 @@ GRIDS: dict[str, Callable[[], list[Cell]]] = {
     "perturbations": _perturbations,
     "byol-decay": partial(_of_tables, "effect_of_tau"),
     "embedding-dim": partial(_along, fraction=0.25),
-    "labelled-fraction": partial(_along, embedding_dim=64),
+    "labelled-fraction": lambda: with_few_validation_labels(_along(embedding_dim=64)),
     "appendix-linear": partial(_of_tables, "test_auc_linear_"),
     "appendix-transfer": partial(_of_tables, "test_auc_finetuning_"),
 }
@@ -512,7 +521,7 @@ def only(cells: Iterable[Cell], filters: Sequence[str]) -> list[Cell]:
         raise SettingError(
             f"no cell passes `only` {' '.join(filters)}; try a method (cmsc), a dataset "
             "(cardiology) or NAME=VALUE with method, pretrain, downstream, task, leads, e, "
-            "fraction, split, patients, perturb, variant, epochs or tau"
+            "fraction, split, patients, validation_labels, perturb, variant, epochs or tau"
         )
     return chosen
 
@@ -523,6 +532,7 @@ def _values(cell: Cell, key: str) -> set[str]:
     values = {
         **{name: getattr(p, name) for name in ("method", "leads", "perturb", "variant", "epochs")},
         **{name: getattr(cell, name) for name in ("downstream", "task", "fraction")},
+        "validation_labels": cell.validation_labels,
         **{"pretrain": p.dataset, "e": p.embedding_dim, "split": cell.split_seed, "tau": p.tau_d},
         "patients": "all" if cell.patients is None else cell.patients,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -13,9 +12,9 @@ from matplotlib.figure import Figure
 
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
-from clocs.experiments.grid import CHAINS, Cell, Pretraining, cell_for
+from clocs.experiments.grid import CHAINS, Cell, Pretraining
 from clocs.experiments.results import Results
-from clocs.experiments.tables import PROTOCOLS
+from clocs.experiments.tables import PROTOCOLS, efficiency_cells
 from clocs.figures.canvas import COLORS, hide_frame, new_figure
 
 _HEX = (
@@ -24,6 +23,7 @@ _HEX = (
 )  # fmt: skip
 METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
+_VALIDATION = {"share": "", "all": ", all validation patients"}
 
 
 def perturbations(results: Results, cells: Sequence[Cell]) -> Figure | None:
@@ -108,6 +108,8 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
     figure = new_figure(3.1 * len(grids.SHOWN) + 0.4, 2.7 * len(PROTOCOLS) + 0.5)
     grid = figure.subplots(len(PROTOCOLS), len(grids.SHOWN), sharey="col", squeeze=False)
     legend = {}
+    few = [cell for cell in cells if cell.validation_labels == "share"]
+    labels = "share" if any(results.result(cell) for cell in few) else "all"
     for row, (task, protocol) in enumerate(PROTOCOLS.items()):
         for axes, (dataset, downstream) in zip(grid[row], grids.SHOWN, strict=True):
             hide_frame(axes)
@@ -115,9 +117,8 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
             every = int(facts.get("patients_by_part", [0])[0])
             counts = grids.labeled_patients(downstream)
             for method, title in paper.METHOD_TITLES.items():
-                whole = cell_for(task, method, dataset, downstream, 1.0)
-                cells = [replace(whole, patients=count) for count in counts]
-                values = [results.over_seeds(cell, "auc_recording") for cell in cells]
+                own = efficiency_cells(task, method, dataset, downstream, labels)
+                values = [results.over_seeds(cell, "auc_recording") for cell in own]
                 known = [(c or every, v) for c, v in zip(counts, values, strict=True) if v]
                 if known:
                     means, sds = [v.mean for _, v in known], [v.std or 0.0 for _, v in known]
@@ -133,7 +134,7 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
             axes.set_axisbelow(True)
         grid[row][0].set_ylabel("test AUC per recording", fontsize=9)
     for axes in grid[-1]:
-        axes.set_xlabel("labeled patients", fontsize=9)
+        axes.set_xlabel(f"labeled training patients{_VALIDATION[labels]}", fontsize=9)
     figure.legend(
         legend.values(), legend.keys(), loc="outside upper center", ncols=9, frameon=False,
         fontsize=9,

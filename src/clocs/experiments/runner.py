@@ -183,6 +183,7 @@ def score(
         fraction=first.fraction,
         labels=first.patients,
         by="frame" if first.patients is None else "patient",
+        validation_labels=first.validation_labels,
         settings=profile.settings(batch_size, curve=curve),
         resamples=profile.resamples,
         curve=curve,

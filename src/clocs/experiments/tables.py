@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from clocs.experiments import comparisons, paper
@@ -16,6 +17,7 @@ from clocs.experiments.results import Results, Value, papers, value_of
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
 PROTOCOLS = dict(zip(grids.EFFICIENCY_TASKS, ("linear", "fine-tuned"), strict=True))
+VALIDATION = {"all": "", "share": ", of training and validation patients"}  # who has few labels
 _METHODS = list(paper.METHOD_TITLES.items())
 _METRICS = {"auc_recording": "AUC per recording", "ap_recording": "average precision per recording"}
 _EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
@@ -140,18 +142,23 @@ def decay_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
 
 
 def along_tables(results: Results, cells: Sequence[Cell], over: str) -> list[Table]:
-    """Chapman → Cardiology: methods over E or F."""
-    at = {
-        (c.pretraining.method, c.pretraining.embedding_dim if over == "E" else c.fraction): c
-        for c in cells
-    }
-    places = sorted({where for _, where in at})
-    rows: list[CellRow] = [
-        (label, [at.get((method, where)) for where in places]) for method, label in _METHODS
-    ]
+    """Chapman → Cardiology: methods over E or F, for each share of validation labels."""
     what = {"E": "F = 0.25, over E, embedding dimension", "F": "E = 64, over F, labeled fraction"}
-    title = f"Chapman → Cardiology, {what[over]}"
-    return [table_of(results, title, rows, cells, ([], [f"{where:g}" for where in places]))]
+    found = []
+    for labels in dict.fromkeys(cell.validation_labels for cell in cells):
+        at = {
+            (c.pretraining.method, c.pretraining.embedding_dim if over == "E" else c.fraction): c
+            for c in cells
+            if c.validation_labels == labels
+        }
+        places = sorted({where for _, where in at})
+        rows: list[CellRow] = [
+            (label, [at.get((method, where)) for where in places]) for method, label in _METHODS
+        ]
+        title = f"Chapman → Cardiology, {what[over]}{VALIDATION[labels] if over == 'F' else ''}"
+        columns = [f"{where:g}" for where in places]
+        found.append(table_of(results, title, rows, cells, ([], columns)))
+    return found
 
 
 def perturbation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
@@ -302,19 +309,30 @@ def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
         counts = grids.labeled_patients(pair[1])
         columns = ["all" if count is None else f"{count:,}" for count in counts]
         where = " → ".join(paper.DATASET_TITLES[dataset] for dataset in pair)
-        for task, protocol in PROTOCOLS.items():
-            for metric, what in _METRICS.items():
-                rows = []
-                for method, label in _METHODS:
-                    every = cell_for(task, method, *pair, 1.0)
-                    listed = [replace(every, patients=count) for count in counts]
-                    entries = [entry_of(results, cell, metric) for cell in listed]
-                    if any(entry.ours for entry in entries):
-                        rows.append((label, entries))
-                if rows:
-                    title = f"{where}, {protocol}: {what} over labeled patients"
-                    found.append(Table(title, [], columns, rows))
+        for (task, protocol), (metric, what), labels in product(
+            PROTOCOLS.items(), _METRICS.items(), VALIDATION
+        ):
+            rows = []
+            for method, label in _METHODS:
+                listed = efficiency_cells(task, method, *pair, labels)
+                entries = [entry_of(results, cell, metric) for cell in listed]
+                # those of all patients are in both
+                if any(entry.ours for entry in entries[:-1]):
+                    rows.append((label, entries))
+            if rows:
+                title = f"{where}, {protocol}: {what} over labeled patients{VALIDATION[labels]}"
+                found.append(Table(title, [], columns, rows))
     return found
+
+
+def efficiency_cells(
+    task: CellTask, method: str, dataset: str, downstream: str, validation_labels: str
+) -> list[Cell]:
+    """One per number of labeled patients; with all labels, validation patients have all, too."""
+    every = cell_for(task, method, dataset, downstream, 1.0)
+    few = replace(every, validation_labels=validation_labels)
+    counts = grids.labeled_patients(downstream)
+    return [replace(few, patients=count) if count else every for count in counts]
 
 
 def distance_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:

@@ -64,6 +64,7 @@ def predict(
             [labeled[m] for m in members],
             multilabel=frames.multilabel,
             weights=None if weights is None else weights[members],
+            validated=None if given.validated is None else given.validated[members],
             curve=given.curve,
             encoder_lr=encoder_lr,
             head_dropout=head_dropout,

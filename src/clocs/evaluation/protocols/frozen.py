@@ -25,7 +25,14 @@ def predict_linear(given: ProtocolInput) -> ProtocolOutput:
     from clocs.training.loop import fit
 
     train, validation, *tests = given.embeddings()
-    head = LinearHead(train, validation, given.labeled, given.class_weights(), curve=given.curve)
+    head = LinearHead(
+        train,
+        validation,
+        given.labeled,
+        given.class_weights(),
+        validated=given.validated,
+        curve=given.curve,
+    )
     recorder = CurveRecorder(given)
     batch = train.features[:, : given.settings.batch_size].numel()
     with few_threads(given.device, batch):
@@ -51,7 +58,12 @@ def predict_linear_converged(given: ProtocolInput, *, strongest_l2: float) -> Pr
 
     (train, validation, *tests), weights = given.embeddings(), given.class_weights()
     fitted = fit_members(
-        train, validation, given.labeled, class_weights=weights, strongest_l2=strongest_l2
+        train,
+        validation,
+        given.labeled,
+        validated=given.validated,
+        class_weights=weights,
+        strongest_l2=strongest_l2,
     )
     logits = [fitted.logits(part.features) for part in (validation, *tests)]
     return given.output(
@@ -88,6 +100,7 @@ def predict_attentive(given: ProtocolInput, *, head_dropout: float, stop_by: str
         given.embedded(given.parts[0]),
         given.embedded(given.parts[1]),
         given.labeled,
+        validated=given.validated,
         class_weights=given.class_weights(),
     )
 
@@ -103,6 +116,7 @@ def predict_attentive(given: ProtocolInput, *, head_dropout: float, stop_by: str
         given.labeled_rows,
         given.class_weights(),
         multilabel=given.frames.multilabel,
+        validated=given.validated,
         dropout=head_dropout,
         by_auc=stop_by == "auc",
         curve=given.curve,
