@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from clocs.experiments import tables
-from clocs.experiments.claims import claims
+from clocs.experiments.claims import Claim, claims
 from clocs.experiments.comparisons import (
     FAMILY,
     above_untrained,
+    apart,
     compare_cells,
     contests,
     splits_ahead,
@@ -248,14 +249,36 @@ def test_where_nothing_has_draws_the_report_says_so() -> None:
     assert surviving_markdown(contests(results)) == nothing
 
 
-def test_claims_count_what_can_be_distinguished() -> None:
-    found = {claim.about: claim.ours for claim in claims(results_of(table_2()))}
-    (own,) = [ours for about, ours in found.items() if "CMSC or CMSMLC is above BYOL" in about]
-    assert own == "12 of 12, of which distinguishable: 12"
-    without = results_of(table_2(), without_draws=tuple(table_2()))
-    found = {claim.about: claim.ours for claim in claims(without)}
-    (own,) = [ours for about, ours in found.items() if "CMSC or CMSMLC is above BYOL" in about]
-    assert own == "12 of 12"
+def test_claims_hold_by_test_and_not_by_sign() -> None:
+    def above_byol(results: Results) -> Claim:
+        found = [c for c in claims(results) if "CMSC or CMSMLC is above BYOL" in c.about]
+        return found[0]
+
+    own = above_byol(results_of(table_2()))
+    assert (own.ours, own.tested) == ("12 of 12", "12 above, 0 below of 12")
+    assert own.exchangeable == "8 of 12"  # the better of two is above a third in two of three
+    assert own.verdict == "holds"
+    untested = above_byol(results_of(table_2(), without_draws=tuple(table_2())))
+    assert (untested.ours, untested.tested) == ("12 of 12", "0 above, 0 below of 0")
+    assert untested.verdict == "cannot be told"
+
+
+def test_a_claim_does_not_hold_where_too_many_comparisons_are_below() -> None:
+    turned = {cell: 1.3 - auc for cell, auc in table_2().items()}
+    (own,) = [c for c in claims(results_of(turned)) if "CMSC or CMSMLC is above BYOL" in c.about]
+    assert own.tested.startswith("0 above, 12 below")
+    assert own.verdict == "does not hold"
+
+
+def test_results_without_draws_are_told_apart_by_their_intervals() -> None:
+    near, far = (0.70, 0.68, 0.72), (0.62, 0.60, 0.64)
+    one = apart(near, far)
+    assert one.verdict == "above" and apart(far, near).verdict == "below"
+    assert one.ci95[0] == pytest.approx(0.08 - 0.02 * 2**0.5)
+    mean = 0.02 * 2**0.5
+    edge = apart((mean, mean - 0.02, 1.0), (0.0, -1.0, 0.02))
+    assert edge.p == pytest.approx(0.05)  # as the interval of the difference ends at zero
+    assert edge.ci95[0] == pytest.approx(0, abs=1e-12)
 
 
 def test_draws_travel_with_the_results_from_the_runs_to_a_report_and_back(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from matplotlib.patches import StepPatch
 
 from clocs.errors import SettingError
 from clocs.experiments import paper, tables
-from clocs.experiments.claims import claims, coverage, sentences
+from clocs.experiments.agreement import blind_guesses, coverage, order_of_methods, sentences
+from clocs.experiments.claims import claims
 from clocs.experiments.grid import GRIDS, Cell, grid, only, paper_values, run_name
 from clocs.experiments.ledger import Ledger, Run
 from clocs.experiments.report import report, section_of, section_texts
@@ -53,6 +54,7 @@ def result_of(cell: Cell) -> dict[str, Any]:
         "auc_logits": [logits] * 5,
         "auc_logits_mean": logits,
         "ci95": [mean - 0.01, mean + 0.01],
+        "auc_validation": [mean] * 5,
     } | (curve if cell.task == "curve" else {})
 
 
@@ -150,16 +152,62 @@ def test_what_is_missing_says_why(filled: Path) -> None:
 def test_claims_are_counted_in_our_runs_as_in_the_papers(filled: Path) -> None:
     found = {claim.about: claim for claim in claims(open_results(filled))}
     gain = found["Linear (table 1): CMSC's gain over SimCLR on Chapman"]
-    assert (gain.text, gain.recount, gain.holds) == ("+0.158", "+0.158", True)
+    assert (gain.text, gain.recount, gain.verdict) == ("+0.158", "+0.158", "holds")
     assert gain.ours == "+0.158, by logits as printed +0.158"
     few = found[
         "PhysioNet 2020 → Cardiology: CMSC with 25 % of the labels is above random with all labels"
     ]
-    assert few.holds and few.ours.startswith("0.700 vs 0.600")
+    assert few.ours.startswith("0.700 vs 0.600")  # on validation patients
+    assert (few.tested, few.verdict) == ("not distinguishable, on test", "cannot be told")
     below = found["Transfer (table 2): CMLC is below CMSC and below CMSMLC"]
-    assert below.ours == below.recount == "11 of 12" and below.holds is False
-    apart = [claim for about, claim in found.items() if about.startswith("Patients")]
-    assert [claim.holds for claim in apart] == [True, True]
+    assert below.ours == below.recount == "11 of 12"
+    assert below.verdict == "cannot be told"  # by sign alone, one fails
+    patients = [claim for about, claim in found.items() if about.startswith("Patients")]
+    assert [claim.verdict for claim in patients] == ["holds", "holds"]
+
+
+def test_an_interval_over_patients_alone_is_widened_by_the_spread_of_the_seeds() -> None:
+    cell = grid("table-1")[0]
+    result = {"auc": [0.70, 0.74, 0.78], "auc_mean": 0.74, "auc_std": 0.04, "ci95": [0.73, 0.76]}
+
+    def ends(**more: Any) -> tuple[float, float] | None:
+        name = run_name(cell, 3)
+        kept = result | more
+        run = Run(name, "linear", {}, 3, "done", kept, None, None, 1.0, {}, 1, None, None)
+        return Results({name: run}, {}).interval(cell)
+
+    assert ends(auc_validation=[0.7] * 3) == (0.73, 0.76)  # over seeds and patients
+    half = 4.302653 * 0.04 / 3**0.5  # of the mean of three seeds, by Student's t
+    assert ends() == pytest.approx(
+        (0.74 - (half**2 + 0.01**2) ** 0.5, 0.74 + (half**2 + 0.02**2) ** 0.5), abs=1e-6
+    )
+
+
+def test_a_guess_knows_neither_the_method_nor_its_own_result() -> None:
+    guesses = blind_guesses()
+    assert guesses.keys() == paper_values().keys()
+    cell = next(iter(guesses))
+    like = [
+        row.mean
+        for other, row in paper_values().items()
+        if other != cell
+        and (other.task, other.downstream) == (cell.task, cell.downstream)
+        and other.pretraining.leads == cell.pretraining.leads
+    ]
+    assert len(like) > 10
+    assert guesses[cell] == pytest.approx(sum(like) / len(like))
+
+
+def test_results_that_are_the_papers_have_its_order(tmp_path: Path) -> None:
+    assert order_of_methods(Results({}, {}))["columns"] == 0
+    fill(tmp_path, grid("table-1"), lambda cell: False)  # all the same amount above the paper's
+    found = order_of_methods(open_results(tmp_path))
+    assert found == {
+        "columns": 2,
+        "rank_correlation": 1.0,
+        "best_agrees": 2,
+        "best_by_chance": pytest.approx(0.3, abs=0.1),
+    }
 
 
 def test_a_split_on_which_something_failed_counts_for_none(tmp_path: Path) -> None:
@@ -190,7 +238,7 @@ def test_the_page_opens_with_the_findings_then_claims_then_tables(filled: Path) 
     page = (filled / "report" / "index.html").read_text(encoding="utf-8")
     places = [page.index(f'id="{name}"') for name in ("findings", "claims", "reading", "table-1")]
     assert places == sorted(places)
-    assert page[places[0] : places[1]].count("<li>") == 3
+    assert page[places[0] : places[1]].count("<li>") == 5
     for word in ("E", "F", "τ<sub>d</sub>"):  # explained before the first table
         assert places[2] < page.index(f"<dt>{word}</dt>") < places[3]
 

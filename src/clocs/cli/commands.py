@@ -331,7 +331,7 @@ def reproduce(
     """
     given, runs = call.given, call.given["out"]
     if names == ["report"]:
-        from clocs.experiments.claims import sentences
+        from clocs.experiments.agreement import sentences
         from clocs.experiments.report import COVERAGE
 
         page = clocs.report(runs, report, earlier=given.get("known", ()), fill=fill)

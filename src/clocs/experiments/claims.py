@@ -1,33 +1,36 @@
 """Claims: what the paper's text says, what its tables say, and what our runs say.
 
 Each claim is a function of a lookup (a cell's AUC); the same function counts in the paper's tables
-and in ours. `coverage` counts how much of the paper is computed.
+and in ours. Whether it holds is decided by tests of its comparisons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import comb
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from clocs.evaluation.bootstrap import Comparison, correct
-from clocs.experiments import grid as grids
 from clocs.experiments import paper
-from clocs.experiments.comparisons import better_schedule, compare_cells
+from clocs.experiments.comparisons import apart, better_schedule, compare_cells
 from clocs.experiments.grid import CHAINS, TRANSFERS, Cell, Pretraining, cell_for, grid, perturbed
-from clocs.experiments.results import Results, Value, papers
+from clocs.experiments.results import Results, Value, over_seeds_alone, papers
 
-DISTINGUISHABLE = (
-    "Distinguishable: above by the paired test over seeds, patients and patient splits. Where a "
-    "claim takes the best of several methods on test patients, p is multiplied by their number; "
-    "Holm's correction covers the claim's comparisons of one E and F. This is stricter than the "
-    "comparisons of tables 1 and 2, where the method is chosen on validation patients."
+RULE = (
+    "Verdicts are by test, not by sign. One AUC is above or below another by the paired test over "
+    "seeds, patients and patient splits; results without draws are compared by their intervals "
+    "over seeds and patients, as if they were independent. Where the best or worst of several was "
+    "taken on test patients, p is multiplied by the number of pairs that could have been taken; "
+    "Holm's correction covers the claim's comparisons of one number of leads, E and F. A claim "
+    "holds where as many comparisons are above as it needs, does not hold where too many are below "
+    "for that, and cannot be told otherwise. If methods were exchangeable: how many comparisons "
+    "would come out above if the names of the methods were shuffled, without any effect."
 )
-NEAR = (0.02, 0.05)
-_LEADS = {"four_leads": 4, "twelve_leads": 12}
-_NOT_RUN = "not run"
+Verdict = Literal["holds", "does not hold", "cannot be told", "not run"]
+_NOT_RUN: Literal["not run"] = "not run"
 # transfers above SimCLR: who, leads, E, and how many of 24 the paper claims
 _ABOVE_SIMCLR = (
     *(("any of the three", 4, e, text) for e, text in ((32, 18), (64, 20), (128, 21), (256, 16))),
@@ -37,13 +40,15 @@ _ABOVE_SIMCLR = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper in three columns."""
+    """A sentence of the paper, and what speaks for it."""
 
     about: str
     text: str  # what the paper's text says
     recount: str  # what its tables say; empty if it prints no numbers
     ours: str  # what our runs say, or 'not run'
-    holds: bool | None  # whether our runs agree with the claim; None if they do not suffice
+    tested: str = ""  # how the comparisons come out by test
+    exchangeable: str = ""  # how many would be above if methods did not matter
+    verdict: Verdict = _NOT_RUN
 
 
 class Scored(NamedTuple):
@@ -139,7 +144,7 @@ def _counted(
 ) -> Claim:
     """In how many pairs the best (or worst) of the first cells is above the best of the second.
 
-    It holds where all comparisons do, or as many as the paper claims.
+    All of them are needed, or as many as the paper claims.
     """
     printed = [(_best(_theirs, a, pick), _best(_theirs, b)) for a, b in pairs]
     recount = sum(a.auc > b.auc for a, b in printed if a and b)
@@ -147,26 +152,46 @@ def _counted(
     ours = [(_best(look, a, pick), _best(look, b)) for a, b in pairs]
     made = [(a, b) for a, b in ours if a and b]
     held, missing = sum(a.auc > b.auc for a, b in made), len(pairs) - len(made)
-    words = f"{held} of {len(made)}" if made else _NOT_RUN
-    words += f" ({missing} not run)" if made and missing else ""
+    compared = sum(bool(a and b) for a, b in printed)
+    claim = Claim(about, text, f"{recount} of {compared}" if compared else "", _NOT_RUN)
+    if not made:
+        return claim
+    verdicts = _tested(results, made)
+    above, below = verdicts.count("above"), verdicts.count("below")
+    needed = len(pairs) if needed is None else needed
+    told: Verdict = "does not hold" if len(pairs) - below < needed else "cannot be told"
+    chance = sum(_if_exchangeable(len(a), len(b), pick) for a, b in pairs) * len(made) / len(pairs)
+    return replace(
+        claim,
+        ours=f"{held} of {len(made)}" + (f" ({missing} not run)" if missing else ""),
+        tested=f"{above} above, {below} below of {len(verdicts)}"
+        if len(pairs) > 1
+        else ", ".join(verdicts),
+        exchangeable=f"{chance:.0f} of {len(made)}" if len(pairs) > 1 else "",
+        verdict="holds" if above >= needed else told,
+    )
+
+
+def _tested(results: Results, made: Sequence[tuple[Scored, Scored]]) -> list[str]:
+    """'above', 'below' or 'not distinguishable' of each pair that can be tested."""
     families: dict[tuple[int, int, float], list[Comparison]] = {}  # tested together: one E and F
     for a, b in made:
-        if (one := compare_cells(results, a.cell, b.cell)) is not None:
+        one = compare_cells(results, a.cell, b.cell)
+        ends = [results.interval(cell) for cell in (a.cell, b.cell)]
+        if one is None and ends[0] is not None and ends[1] is not None:
+            one = apart((a.auc, *ends[0]), (b.auc, *ends[1]))
+        if one is not None:
             p = a.cell.pretraining
-            corrected = replace(one, p=min(1.0, one.p * a.among))
+            corrected = replace(one, p=min(1.0, one.p * a.among * b.among))
             families.setdefault((p.leads, p.embedding_dim, a.cell.fraction), []).append(corrected)
-    tested = [one for family in families.values() for one in correct(family)]
-    if tested:
-        some = "" if len(tested) == len(made) else f" ({len(tested)} tested)"
-        words += f", of which distinguishable: {sum(one.better for one in tested)}{some}"
-    compared = sum(bool(a and b) for a, b in printed)
-    return Claim(
-        about,
-        text,
-        f"{recount} of {compared}" if compared else "",
-        words,
-        None if missing else held >= (len(made) if needed is None else needed),
-    )
+    return [one.verdict for family in families.values() for one in correct(family)]
+
+
+def _if_exchangeable(first: int, second: int, pick: Callable[..., Scored]) -> float:
+    """The probability that the best, or worst, of the first is above the best of the second."""
+    if pick is min:
+        return 1 / comb(first + second, first)
+    return first / (first + second)
 
 
 def _ours(results: Results, cell: Cell) -> Scored | None:
@@ -194,107 +219,84 @@ def _best(
 
 
 def _worst_and_best(results: Results) -> Claim:
+    chains = [[perturbed(method, chain) for chain in CHAINS] for method in ("cmsc", "simclr")]
     look = partial(_ours, results)
-    low = _best(look, [perturbed("cmsc", chain) for chain in CHAINS], min)
-    high = _best(look, [perturbed("simclr", chain) for chain in CHAINS])
-    return Claim(
-        "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)",
-        "0.661 vs 0.636",
-        "",
-        f"{low.auc:.3f} vs {high.auc:.3f}" if low and high else _NOT_RUN,
-        low.auc > high.auc if low and high else None,
-    )
+    low, high = _best(look, chains[0], min), _best(look, chains[1])
+    about = "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)"
+    claim = _counted(results, about, "0.661 vs 0.636", [(chains[0], chains[1])], pick=min)
+    return replace(claim, ours=f"{low.auc:.3f} vs {high.auc:.3f}") if low and high else claim
 
 
 def _gain(results: Results) -> Claim:
+    pair = _linear("cmsc", "chapman"), _linear("simclr", "chapman")
+
     def gain(look: Callable[[Cell], Value | None]) -> float | None:
-        cmsc, simclr = look(_linear("cmsc", "chapman")), look(_linear("simclr", "chapman"))
+        cmsc, simclr = map(look, pair)
         return None if cmsc is None or simclr is None else cmsc.mean - simclr.mean
 
     printed, ours, by_logits = gain(papers), gain(results.ours), gain(results.beside)
-    return Claim(
-        "Linear (table 1): CMSC's gain over SimCLR on Chapman",
-        "+0.158",
-        f"{printed:+.3f}",
-        _NOT_RUN if ours is None else f"{ours:+.3f}, by logits as printed {by_logits:+.3f}",
-        None if ours is None else ours > 0,
-    )
+    about = "Linear (table 1): CMSC's gain over SimCLR on Chapman"
+    claim = _counted(results, about, "+0.158", [([pair[0]], [pair[1]])])
+    claim = replace(claim, recount=f"{printed:+.3f}")
+    if ours is None:
+        return claim
+    return replace(claim, ours=f"{ours:+.3f}, by logits as printed {by_logits:+.3f}")
 
 
 def _few_labels(results: Results, dataset: str, downstream: str) -> Claim:
+    """The paper's claim is of validation patients; the test is of the same trainings, on test."""
     few, every = Pretraining("cmsc", dataset), Pretraining("random", downstream)
     compared = ((few, 0.25), (every, 1.0))
     printed = [papers(Cell(encoder, downstream, "finetune", f)) for encoder, f in compared]
-    found = [results.result(Cell(encoder, downstream, "curve", f)) for encoder, f in compared]
-    # the validation AUC after each epoch, mean over seeds
-    curves = [
-        [fmean(values) for values in zip(*one["curve"], strict=True)]
-        for one in found
-        if one is not None and one.get("curve")
-    ]
-    finding, holds = _NOT_RUN, None
-    if len(curves) == len(compared):
-        above = sum(a > b for a, b in zip(*curves, strict=True))
-        finding = (
-            f"{curves[0][-1]:.3f} vs {curves[1][-1]:.3f} on validation after the last epoch; "
-            f"above in {above} of {len(curves[0])} epochs"
-        )
-        holds = curves[0][-1] > curves[1][-1]
-    return Claim(
+    cells = [Cell(encoder, downstream, "curve", f) for encoder, f in compared]
+    claim = _counted(
+        results,
         f"{paper.DATASET_TITLES[dataset]} → {paper.DATASET_TITLES[downstream]}: CMSC with 25 % "
         "of the labels is above random with all labels",
         "above during training and at its end, on validation",
-        " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test",
-        finding,
-        holds,
+        [(cells[:1], cells[1:])],
+    )
+    recount = " vs ".join(f"{value.mean:.3f}" for value in printed if value) + " on test"
+    # the validation AUC after each epoch, mean over seeds
+    curves = [
+        [fmean(values) for values in zip(*one["curve"], strict=True)]
+        for cell in cells
+        if (one := results.result(cell)) is not None and one.get("curve")
+    ]
+    if len(curves) < len(compared):
+        return replace(claim, recount=recount)
+    above = sum(a > b for a, b in zip(*curves, strict=True))
+    return replace(
+        claim,
+        recount=recount,
+        ours=f"{curves[0][-1]:.3f} vs {curves[1][-1]:.3f} on validation after the last epoch; "
+        f"above in {above} of {len(curves[0])} epochs",
+        tested=f"{claim.tested}, on test" if claim.tested else "",
     )
 
 
 def _distances(results: Results) -> Iterable[Claim]:
+    """Results have no draws of patients here: their seeds are compared."""
     cmsc, simclr = (
         results.result(Cell(Pretraining(m, "physionet2020"), "physionet2020", "distances", 1.0))
         for m in ("cmsc", "simclr")
     )
-    for what, key, sign in (
+    claims = (
         ("the mean distance within a patient is smaller", "intra_mean", -1),
         ("patients are more separable", "separability", 1),
-    ):
-        finding, holds = _NOT_RUN, None
-        if cmsc is not None and simclr is not None:
-            a, b = fmean(cmsc[key]), fmean(simclr[key])
-            finding, holds = f"{a:.3f} vs {b:.3f}", sign * (a - b) > 0
+    )
+    for what, key, sign in claims:
         about = f"Patients (PhysioNet 2020): with CMSC {what} than with SimCLR"
-        yield Claim(about, "yes", "", finding, holds)
-
-
-def coverage(results: Results, found: Sequence[Claim]) -> dict[str, dict[str, int]]:
-    """The content of `coverage.json`; every printed result counts once.
-
-    The paper's tables 1 and 2 and its tables of τ_d repeat results of the appendix, random encoders
-    stand under both pre-training sets, and on single leads under four and twelve leads. `rows`
-    counts the numbers as printed.
-    """
-    counts = {}
-    for name, leads in _LEADS.items():
-        cells = [cell for cell in grids.paper_values() if cell.pretraining.leads == leads]
-        distances = [abs(d) for cell in cells if (d := results.difference(cell)) is not None]
-        counts[name] = {"printed": len(cells), "computed": len(distances)}
-        counts[name] |= {f"within_{near}": sum(d <= near for d in distances) for near in NEAR}
-        counts[name]["rows"] = sum(row.leads == leads for row in paper.printed())
-    judged = [claim.holds for claim in found if claim.holds is not None]
-    return {**counts, "claims": {"counted": len(judged), "hold": sum(judged)}}
-
-
-def sentences(counts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The same in words."""
-    lines = []
-    for name, leads in _LEADS.items():
-        own = counts[name]
-        near = (f"{own[f'within_{near}']:,} within {near}" for near in NEAR)
-        lines.append(
-            f"{'Four' if leads == 4 else 'Twelve'} leads: {own['computed']:,} of "
-            f"{own['printed']:,} printed results computed"
-            + (f", {' and '.join(near)} of the paper's." if own["computed"] else ".")
-        )
-    held = counts["claims"]
-    return [*lines, f"Claims: {held['hold']} of {held['counted']} that could be checked hold."]
+        claim = Claim(about, "yes", "", _NOT_RUN)
+        if cmsc is not None and simclr is not None:
+            first, second = ([sign * value for value in one[key]] for one in (cmsc, simclr))
+            one = apart(over_seeds_alone(first), over_seeds_alone(second))
+            one = replace(one, p_holm=min(1.0, len(claims) * one.p))
+            verdicts: dict[str, Verdict] = {"above": "holds", "below": "does not hold"}
+            claim = replace(
+                claim,
+                ours=f"{fmean(cmsc[key]):.3f} vs {fmean(simclr[key]):.3f}",
+                tested="over seeds alone",
+                verdict=verdicts.get(one.verdict, "cannot be told"),
+            )
+        yield claim

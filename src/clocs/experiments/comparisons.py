@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, mean_weights, paired
 from clocs.experiments import grid as grids
@@ -64,6 +66,19 @@ def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
         return None
     found = paired(_sampled(a, first, splits), _sampled(b, second, splits))
     return None if np.isnan(found.ci95).any() else found
+
+
+def apart(a: tuple[float, float, float], b: tuple[float, float, float]) -> Comparison:
+    """Two results, each a mean and the ends of its 95 % interval, as if they were independent.
+
+    For results without draws, and cautious: two methods share their patients.
+    """
+    difference = a[0] - b[0]
+    low = difference - hypot(a[0] - a[1], b[2] - b[0])
+    high = difference + hypot(a[2] - a[0], b[0] - b[1])
+    half = difference - low if difference > 0 else high - difference
+    p = float(2 * ndtr(ndtri(0.025) * abs(difference) / half)) if half else float(not difference)
+    return Comparison("", "", a[0], b[0], difference, [low, high], p, p, 0, 0)
 
 
 def strongest(results: Results, cells: Iterable[Cell]) -> Cell | None:

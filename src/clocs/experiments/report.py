@@ -20,7 +20,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from clocs.experiments import comparisons, paper
-from clocs.experiments.claims import DISTINGUISHABLE, Claim, claims, coverage, sentences
+from clocs.experiments.agreement import coverage, sentences
+from clocs.experiments.claims import RULE, Claim, claims
 from clocs.experiments.comparisons import contests, signed, surviving
 from clocs.experiments.duel import factorial_figure, factorial_tables, forms_tables
 from clocs.experiments.grid import grid
@@ -41,7 +42,8 @@ _LEGEND = (
     "difference from it, by logits where those are given. † not above the stronger untrained "
     "encoder: paired test over seeds and patients, and patient splits where there are several, "
     "with Holm's correction over the columns of the row. Intervals are over seeds and patients, in "
-    "tables over splits over those, too; of results without draws, over patients alone."
+    "tables over splits over those, too; those of earlier versions were over patients alone, and "
+    "have the spread of the seeds added, as if it were independent."
 )
 
 
@@ -127,7 +129,7 @@ def report(
         seconds=sum(run.seconds or 0 for run in results.runs.values()),
         sections=sections,
         claims=found,
-        distinguishable=DISTINGUISHABLE,
+        rule=RULE,
         signed=signed,
         as_address=as_address,
         facts=_facts(results),
@@ -183,8 +185,9 @@ def _facts(results: Results) -> dict[str, Any]:
 
 
 def _claims_markdown(found: Sequence[Claim]) -> str:
-    heads = ["claim", "paper's text", "paper's tables, recounted", "ours"]
-    marks = {True: " ✓", False: " ✗", None: ""}
-    rows = [[c.about, c.text, c.recount or "–", c.ours + marks[c.holds]] for c in found]
+    heads = ["claim", "paper's text", "paper's tables, recounted", "ours", "by test"]
+    heads += ["if methods were exchangeable", "verdict"]
+    shown = ("about", "text", "recount", "ours", "tested", "exchangeable", "verdict")
+    rows = [[getattr(one, name) or "–" for name in shown] for one in found]
     table = markdown_table(heads, rows, words=len(heads))
-    return f"# The paper's claims\n\n{DISTINGUISHABLE}\n\n{table}\n"
+    return f"# The paper's claims\n\n{RULE}\n\n{table}\n"

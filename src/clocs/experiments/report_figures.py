@@ -33,11 +33,13 @@ def perturbations(results: Results, cells: Sequence[Cell]) -> Figure | None:
         return None
     found = {m: [results.ours(grids.perturbed(m, chain)) for chain in CHAINS] for m in methods}
     figure, panels = _panels([paper.METHOD_TITLES[m] for m in methods], 3.0, sharex=True)
-    for axes, values in zip(panels, found.values(), strict=True):
+    for axes, (method, values) in zip(panels, found.items(), strict=True):
         for height, (chain, value) in enumerate(zip(CHAINS, values, strict=True)):
             if value is not None:
                 color = METHOD_COLORS["cmlc" if ">" in chain else "cmsc"]
-                axes.errorbar(value.mean, height, xerr=value.std, fmt="o", color=color)
+                ends = results.interval(grids.perturbed(method, chain)) or (value.mean, value.mean)
+                error = [[value.mean - ends[0]], [ends[1] - value.mean]]
+                axes.errorbar(value.mean, height, xerr=error, fmt="o", color=color)
         axes.set_ylim(len(CHAINS) - 0.4, -0.6)
         axes.set_yticks(range(len(CHAINS)), [chain.replace(">", " → ") for chain in CHAINS])
         axes.set_xlabel("test AUC, linear, F = 0.5", fontsize=9)

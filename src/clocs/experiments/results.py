@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import hypot, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from clocs.errors import SettingError, StoreError, first_of
 from clocs.experiments import ledger as ledgers
@@ -91,6 +93,22 @@ class Results:
             return None
         return Value(result["auc_mean"], result["auc_std"])
 
+    def interval(self, cell: Cell) -> tuple[float, float] | None:
+        """The 95 % interval of our test AUC, over seeds and patients.
+
+        Earlier versions, which had no AUC of validation patients, took it over patients alone. To
+        those the spread of the seeds is added, as if independent of the patients.
+        """
+        result = self.result(cell) or {}
+        if not result.get("ci95"):
+            return None
+        low, high = result["ci95"]
+        if "auc_validation" not in result and len(result["auc"]) > 1:
+            mean, least, most = over_seeds_alone(result["auc"])
+            low = mean - hypot(mean - low, mean - least)
+            high = mean + hypot(high - mean, most - mean)
+        return max(low, 0.0), min(high, 1.0)
+
     def logits(self, cell: Cell) -> Value | None:
         """Our test AUC of raw logits, where that is what the paper prints; else None."""
         if cell.downstream in paper.MULTI_LABEL:
@@ -133,6 +151,13 @@ class Results:
 def value_of(numbers: Sequence[float]) -> Value:
     """Mean and sd of numbers, one per seed."""
     return Value(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+
+
+def over_seeds_alone(numbers: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of numbers, one per seed, and the ends of its 95 % interval, by Student's t."""
+    count, mean = len(numbers), fmean(numbers)
+    half = float(stdtrit(count - 1, 0.975)) * stdev(numbers) / sqrt(count)
+    return mean, mean - half, mean + half
 
 
 def papers(cell: Cell) -> Value | None:

@@ -369,12 +369,12 @@ def table_of(
     known, groups, columns = set(cells), *layout
 
     def looked_up(cell: Cell) -> TableEntry:
-        ours, result = results.ours(cell), results.result(cell) or {}
+        ours = results.ours(cell)
         return TableEntry(
             ours,
             papers(cell),
             results.logits(cell),
-            tuple(result["ci95"]) if result.get("ci95") else None,
+            results.interval(cell),
             why_not="" if ours else results.why_not(cell),
         )
 
