@@ -145,6 +145,8 @@ def model_card(
         for one in card.trained_on
         if one.dataset not in PUBLICATIONS
     ]
+    shared = shipped_as(card.weights_sha256)
+    row = row if row is not None and card_of(row) == model.card else None
     template = jinja2.Environment(autoescape=False, undefined=jinja2.StrictUndefined).from_string(
         Path(__file__).with_suffix(".md.j2").read_text(encoding="utf-8")
     )
@@ -152,7 +154,7 @@ def model_card(
         name=name,
         own=own,
         first=card,
-        row=row if row is not None and card_of(row) == model.card else None,
+        row=row,
         scores=scores,
         call=call,
         classes="; ".join(
@@ -160,13 +162,27 @@ def model_card(
             for label, meaning in (own.meanings if own else {}).items()
         ),
         settings=[f"{k.replace('_', ' ')} {value}" for k, value in given.items() if value],
-        shared=own is not None and shipped_as(card.weights_sha256),
+        shared=own is not None and shared,
+        training=_training(card),
+        fault=SHIPPED[shared].fault if shared else "",
         weights=sum(tensor.numel() for tensor in checkpoint.weights.values()),
         stored_as=card.environment.get(STORED_AS, "float32"),
         fingerprint=checkpoint.fingerprint if own is None else "",
         data=list(dict.fromkeys([*published, *others])),
     )
     return text + "\n"
+
+
+def _training(card: Card) -> list[str]:
+    """The settings of an encoder's training that have no row of their own, in words."""
+    known = ("epochs", "patience", "batch_size", "lr", "optimizer", "optimiser", "views")
+    made = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in card.training.items()
+        if value and name not in known
+    ]
+    copies = dict.fromkeys(one for one in card.training.get("views", {}).get("copies", ()) if one)
+    return [*made, *(f"perturbed by {one}" for one in copies)]
 
 
 def export_facts(

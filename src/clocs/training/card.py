@@ -414,6 +414,7 @@ class Shipped:
     summary: str  # one line on what it is for
     commands: tuple[str, ...]  # that made it
     chosen: str  # how it was chosen among others
+    fault: str = ""  # what is known to have been wrong with its training, and what that did
     scores: tuple[Score, ...] = ()  # of encoders; a classifier's card has its own
 
     @property
