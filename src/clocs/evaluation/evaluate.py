@@ -15,11 +15,11 @@ from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.evaluation.bootstrap import ALPHA, check_resamples, correct, enough, paired
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
-from clocs.evaluation.labeled import By, Per, ValidationLabels
+from clocs.evaluation.labeled import By, Per
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, distinct
 from clocs.frames.frames import SEVERAL, Frames
-from clocs.frames.splits import Split, split_of
+from clocs.frames.splits import Split, ValidationLabels, split_of
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import Filters, FrameSpec, with_derived

@@ -32,14 +32,13 @@ from clocs.evaluation.labeled import (
     ProtocolInput,
     ProtocolOutput,
     RecordingVectors,
-    ValidationLabels,
     choose_labeled,
     rows_with_label,
 )
 from clocs.evaluation.protocols import find_protocol
 from clocs.evaluation.result import Evaluation, Predictions, numbered
 from clocs.frames.frames import ABSENT, SEXES, Frames
-from clocs.frames.splits import PARTS
+from clocs.frames.splits import PARTS, ValidationLabels
 from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
 from clocs.training import Settings

@@ -21,7 +21,7 @@ from clocs.encoders.base import Weights
 from clocs.errors import SettingError, TrainingError
 from clocs.evaluation.classifier_loss import class_weights
 from clocs.frames.frames import Frames
-from clocs.frames.splits import PARTS, keys_of, labeled_subset, row_keys
+from clocs.frames.splits import PARTS, ValidationLabels, keys_of, labeled_subset, row_keys
 from clocs.frames.views import Instances, Views, instances
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
@@ -29,7 +29,6 @@ from clocs.training.embed import StoreVectors, embed_instances, embedded_pieces,
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained
 
 By = Literal["frame", "patient", "recording"]
-ValidationLabels = Literal["share", "all"]
 Per = Literal["row", "recording"]
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from clocs.errors import SettingError
 from clocs.experiments import paper
 from clocs.experiments.paper import Printed
+from clocs.frames.splits import ValidationLabels
 
 CellTask = Literal["linear", "linear-converged", "finetune", "curve", "distances"]
 
@@ -217,7 +218,7 @@ class Cell:
     patients: int | None = None  # so many labeled patients, in place of a fraction of all frames
     segment_frame: bool = False  # scored on frames as long as the segments that CMSC compares
     # of validation patients: all, as in the paper, or the same share as of training patients
-    validation_labels: Literal["all", "share"] = "all"
+    validation_labels: ValidationLabels = "all"
 
     @property
     def job(self) -> str:

@@ -16,6 +16,7 @@ from clocs.experiments.grid import CHAINS, Cell, Pretraining
 from clocs.experiments.results import Results
 from clocs.experiments.tables import PROTOCOLS, efficiency_cells
 from clocs.figures.canvas import COLORS, hide_frame, new_figure
+from clocs.frames.splits import ValidationLabels
 
 _HEX = (
     "#7a7f8c", "#a5a9b3", "#5b4a9c", "#b58900", "#cc79a7", "#d55e00", "#0072b2", "#009e73",
@@ -23,7 +24,7 @@ _HEX = (
 )  # fmt: skip
 METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
-_VALIDATION = {"share": "", "all": ", all validation patients"}
+_VALIDATION: dict[ValidationLabels, str] = {"share": "", "all": ", all validation patients"}
 
 
 def perturbations(results: Results, cells: Sequence[Cell]) -> Figure | None:
@@ -111,7 +112,7 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
     grid = figure.subplots(len(PROTOCOLS), len(grids.SHOWN), sharey="col", squeeze=False)
     legend = {}
     few = [cell for cell in cells if cell.validation_labels == "share"]
-    labels = "share" if any(results.result(cell) for cell in few) else "all"
+    labels: ValidationLabels = "share" if any(results.result(cell) for cell in few) else "all"
     for row, (task, protocol) in enumerate(PROTOCOLS.items()):
         for axes, (dataset, downstream) in zip(grid[row], grids.SHOWN, strict=True):
             hide_frame(axes)

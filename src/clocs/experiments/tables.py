@@ -14,10 +14,15 @@ from clocs.experiments.comparisons import COLUMNS, Column, chosen_schedule, sign
 from clocs.experiments.grid import Cell, CellTask, Pretraining, cell_for, grid
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results, Value, papers, value_of
+from clocs.frames.splits import ValidationLabels
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
 PROTOCOLS = dict(zip(grids.EFFICIENCY_TASKS, ("linear", "fine-tuned"), strict=True))
-VALIDATION = {"all": "", "share": ", of training and validation patients"}  # who has few labels
+# who has few labels
+VALIDATION: dict[ValidationLabels, str] = {
+    "all": "",
+    "share": ", of training and validation patients",
+}
 _METHODS = list(paper.METHOD_TITLES.items())
 _METRICS = {"auc_recording": "AUC per recording", "ap_recording": "average precision per recording"}
 _EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
@@ -326,11 +331,11 @@ def efficiency_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
 
 
 def efficiency_cells(
-    task: CellTask, method: str, dataset: str, downstream: str, validation_labels: str
+    task: CellTask, method: str, dataset: str, downstream: str, labels: ValidationLabels
 ) -> list[Cell]:
     """One per number of labeled patients; with all labels, validation patients have all, too."""
     every = cell_for(task, method, dataset, downstream, 1.0)
-    few = replace(every, validation_labels=validation_labels)
+    few = replace(every, validation_labels=labels)
     counts = grids.labeled_patients(downstream)
     return [replace(few, patients=count) if count else every for count in counts]
 

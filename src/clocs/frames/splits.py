@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from clocs.store.store import Store
 
 PARTS: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
+# what of the validation part is labeled: the same share as of the training part, or all of it
+ValidationLabels: TypeAlias = Literal["share", "all"]
 LEFT_OUT = -1  # in place of a part: a copy of the recording is in a later one
 TRAIN_BELOW, VALIDATION_BELOW = 0.6, 0.8
 
