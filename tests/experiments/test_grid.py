@@ -156,6 +156,18 @@ def test_results_keep_the_names_they_had_before_settings_were_added() -> None:
     assert len(scores) > 500 and set(scores) <= known
 
 
+def test_few_labels_are_scored_with_all_validation_labels_and_with_few() -> None:
+    for name, count in (("label-efficiency", 522), ("labelled-fraction", 15)):
+        cells = grid(name)
+        few = [cell for cell in cells if cell.validation_labels == "share"]
+        assert len(few) == count  # as docs/reproduce.md says
+        assert all(replace(cell, validation_labels="all") in cells for cell in few)
+        assert all(cell.patients is not None or cell.fraction < 1 for cell in few)
+        assert only(cells, ["validation_labels=share"]) == few
+    # there, validation patients measure
+    assert {cell.validation_labels for cell in grid("more-with-less")} == {"all"}
+
+
 def test_twelve_leads_have_the_columns_of_tables_1_and_2() -> None:
     for name in ("table-1", "table-2"):
         cells = grid(f"{name}-12")

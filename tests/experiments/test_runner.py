@@ -161,7 +161,7 @@ def test_all_tasks_run_with_twelve_leads(library: Library, tmp_path: Path) -> No
     encoder = Pretraining("cmsmlc", "chapman", leads=12, embedding_dim=32)
     cells = [
         Cell(encoder, "chapman", "linear", 0.25),
-        Cell(encoder, "chapman", "linear-converged", 0.25),
+        Cell(encoder, "chapman", "linear-converged", 0.25, validation_labels="share"),
         Cell(encoder, "cardiology", "finetune", 1.0),
         Cell(encoder, "cardiology", "curve", 0.25),
     ]
@@ -174,6 +174,9 @@ def test_all_tasks_run_with_twelve_leads(library: Library, tmp_path: Path) -> No
         "finetune",
         "finetune",
     ]
+    assert [result["validation_labels"] for result in results] == ["all", "share", "all", "all"]
+    few, every = results[1]["labeled_validation"], results[0]["labeled_validation"]
+    assert few == [round(0.25 * every[0])]
     assert len(results[0]["leads"]) == 12
     assert len(results[3]["curve"][0]) == TINY.curve_epochs  # every epoch, without stopping
     assert all(0 <= result["auc_mean"] <= 1 for result in results)

@@ -25,6 +25,16 @@ def test_the_card_names_data_license_citation_protocol_and_scores(name: str) -> 
 
 
 @pytest.mark.parametrize("name", SHIPPED)
+def test_a_fault_of_the_training_is_on_the_page_of_the_encoder_and_of_its_classifiers(
+    name: str,
+) -> None:
+    """The encoders of many leads in the package were trained before the gradient was mended."""
+    text = model_card(name, clocs.load(name))
+    assert ("## A fault of the training" in text) == (not name.startswith("cmsc"))
+    assert "| trained with | torch " in text or SHIPPED[name].kind == "classifier"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_documentation_has_the_card_of_every_shipped_model(name: str) -> None:
     page = (DOCS / "models" / f"{name}.md").read_text(encoding="utf-8")
     assert page == model_card(name, clocs.load(name)), AGAIN
