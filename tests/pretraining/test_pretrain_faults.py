@@ -110,7 +110,7 @@ def test_an_option_of_another_method_is_refused_with_those_it_takes(
     [
         ("cmsc", {"temperature": 0}, "`temperature` must be a number above 0, not 0.0"),
         ("cmsc", {"temperature": "warm"}, "`temperature` must be a number above 0, not 'warm'"),
-        ("cmsc", {"segments": 1}, "`segments` must be a whole number at least 2, not 1"),
+        ("cmsc", {"segments": 0}, "`segments` must be a whole number at least 1, not 0"),
         ("cmsc", {"segments": 2.5}, "`segments` must be a whole number at least 2, not 2.5"),
         ("cmlc", {"temperature": float("nan")}, "must be a number above 0, not nan"),
         ("byol", {"tau_d": 2}, "`tau_d` must be a number at least 0 and at most 1, not 2.0"),
