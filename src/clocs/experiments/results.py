@@ -236,8 +236,15 @@ def _read_report(folder: Path) -> Results:
 
 
 def _merged(folder: Path, first: Results, other: Path, second: Results) -> Results:
-    """Both; refuses two values for one fact, and two results of one cell."""
-    differ = [name for name, value in first.facts.items() if second.facts.get(name, value) != value]
+    """Both; refuses two values for one fact, and two results of one cell.
+
+    Patients are counted otherwise where earlier versions took copies of a recording for two.
+    """
+    differ = [
+        name
+        for name, value in first.facts.items()
+        if second.facts.get(name, value) != value and not name.startswith("counts of ")
+    ]
     if differ:
         raise SettingError(
             f"{folder} and {other} differ in the {' and the '.join(differ)}; report them separately"

@@ -53,6 +53,8 @@ class TableEntry:
     best: bool = False  # our best in its column, among encoders pre-trained without labels
     papers_best: bool = False
     beats_random: bool | None = None  # by the paired test; None if not tested
+    # test recordings left out because a copy is among those trained on: of earlier versions
+    left_out: int = 0
 
     @property
     def difference(self) -> float | None:
@@ -65,6 +67,7 @@ class TableEntry:
         ours = self.why_not.replace("|", "\\|") if self.ours is None else str(self.ours)
         ours = f"**{ours}**" if self.best else ours
         ours += "†" if self.beats_random is False else ""
+        ours += "‡" if self.left_out else ""
         ours += f" [{self.ci95[0]:.3f}, {self.ci95[1]:.3f}]" if self.ci95 else ""
         if self.paper is None:
             return ours
@@ -356,7 +359,8 @@ def distance_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
 
 def entry_of(results: Results, cell: Cell, metric: str) -> TableEntry:
     value = results.over_seeds(cell, metric)
-    return TableEntry(ours=value, why_not="" if value else results.why_not(cell))
+    left_out = (results.result(cell) or {}).get("left_out_copies") or 0
+    return TableEntry(ours=value, why_not="" if value else results.why_not(cell), left_out=left_out)
 
 
 def table_of(
@@ -381,6 +385,7 @@ def table_of(
             results.logits(cell),
             results.interval(cell),
             why_not="" if ours else results.why_not(cell),
+            left_out=(results.result(cell) or {}).get("left_out_copies") or 0,
         )
 
     found: list[tuple[str, list[TableEntry | None]]] = []
