@@ -41,10 +41,10 @@ _LEGEND = (
     "In parentheses: the AUC of logits, where the paper's is of logits; the paper's; and the "
     "difference from it, by logits where those are given. † not above the stronger untrained "
     "encoder: paired test over seeds and patients, and patient splits where there are several, "
-    "with Holm's correction over the columns of the row. ‡ of an earlier version, which left out the "
-    "test recordings that have a copy among those trained on. Intervals are over seeds and patients, in "
-    "tables over splits over those, too; those of earlier versions were over patients alone, and "
-    "have the spread of the seeds added, as if it were independent."
+    "with Holm's correction over the columns of the row. ‡ of an earlier version, which left out "
+    "the test recordings that have a copy among those trained on. Intervals are over seeds and "
+    "patients, in tables over splits over those, too; those of earlier versions were over patients "
+    "alone, and have the spread of the seeds added, as if it were independent."
 )
 
 
