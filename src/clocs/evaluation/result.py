@@ -44,6 +44,9 @@ class Evaluation:
     `per` names of the training part, and `labeled_validation` of the validation part;
     `validation_labels` is 'share' where both parts have the same share of labels, and 'all' where
     the validation part has all of them, as in the paper and in results of earlier versions.
+    `left_out_copies` counts recordings whose copy is tested on, or was trained on by an encoder of
+    an earlier version; `copies_together` says that copies are of one patient, which earlier
+    versions did not have.
     """
 
     protocol: str
@@ -104,6 +107,7 @@ class Evaluation:
     per: str = "row"
     validation_labels: str = "all"
     labeled_validation: list[int] = field(default_factory=list)
+    copies_together: bool = True
 
     @property
     def name(self) -> str:

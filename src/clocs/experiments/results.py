@@ -82,6 +82,11 @@ class Results:
         run = self.run(cell)
         return run.result if run is not None and run.state == "done" else None
 
+    def left_out(self, cell: Cell) -> int:
+        """How many test recordings an earlier version left out for a copy trained on; else 0."""
+        result = self.result(cell) or {}
+        return 0 if result.get("copies_together") else int(result.get("left_out_copies") or 0)
+
     def draws_of(self, cell: Cell) -> Draws | None:
         run = self.run(cell)
         return self.draws.get(run.name) if run is not None and run.state == "done" else None

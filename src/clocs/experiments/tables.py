@@ -385,7 +385,7 @@ def table_of(
             results.logits(cell),
             results.interval(cell),
             why_not="" if ours else results.why_not(cell),
-            left_out=(results.result(cell) or {}).get("left_out_copies") or 0,
+            left_out=results.left_out(cell),
         )
 
     found: list[tuple[str, list[TableEntry | None]]] = []
