@@ -210,14 +210,21 @@ class Contest:
         names = {"method": self.method, "rival": self.rival}
         return names | where | self.comparison.json() | ahead
 
+    @property
+    def where(self) -> str:
+        """Its column in words."""
+        task, pretrain, downstream = self.column
+        titles = paper.DATASET_TITLES
+        if task == "linear":
+            return f"linear, {titles[downstream]}"
+        return f"{titles[pretrain]} → {titles[downstream]}"
+
     def row(self) -> list[str]:
         """One row of its table in `comparisons.md`."""
-        c, (task, pretrain, downstream) = self.comparison, self.column
-        titles = paper.DATASET_TITLES
-        transfer = f"{titles[pretrain]} → {titles[downstream]}"
+        c = self.comparison
         return [
             self.rival,
-            f"linear, {titles[downstream]}" if task == "linear" else transfer,
+            self.where,
             signed(c.difference),
             " … ".join(signed(end) for end in c.ci95),
             f"{c.p:.3f}",
@@ -286,6 +293,27 @@ def surviving_markdown(made: Sequence[Contest]) -> str:
     """The same as Markdown."""
     rule, rows = surviving(made)
     return f"{rule}\n\n{markdown_table(rows[0], rows[1:], words=len(rows[0]))}" if rows else rule
+
+
+def verdicts_markdown(made: Sequence[Contest]) -> str:
+    """Where the best of CLOCS is above or below each rival, and on how many splits: a list."""
+    lines = []
+    own = [one for one in made if one.method == FAMILY]
+    for rival in dict.fromkeys(one.rival for one in own):
+        columns = [one for one in own if one.rival == rival]
+        parts = []
+        for verdict in ("above", "below"):
+            where = [
+                f"{one.where} ({signed(one.comparison.difference)}, {one.ahead[0]} of "
+                f"{one.ahead[1]} splits)"
+                for one in columns
+                if one.comparison.verdict == verdict
+            ]
+            if where:
+                parts.append(f"{verdict} in {len(where)} of {len(columns)}: {', '.join(where)}")
+        told = "; ".join(parts) or f"not distinguishable in any of {len(columns)} columns"
+        lines.append(f"- **{rival}**: {told}.")
+    return "\n".join(lines) or "No differences were tested."
 
 
 def write_comparisons(made: Sequence[Contest], out: Path) -> None:

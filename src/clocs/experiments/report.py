@@ -31,7 +31,7 @@ from clocs.experiments.report_figures import FIGURES
 from clocs.experiments.results import TWELVE, Results, open_results, write_results
 from clocs.experiments.runner import duration
 from clocs.experiments.tables import TABLES, Table, small_table
-from clocs.figures.canvas import as_address
+from clocs.figures.canvas import as_address, save
 from clocs.files import PUBLIC, write_atomic
 
 PAGE, COVERAGE = "index.html", "coverage.json"
@@ -62,6 +62,11 @@ class Section:
     about: str
     caption: str = ""
 
+    @property
+    def picture(self) -> bool:
+        """Whether its figure is written as a file, too, for the pages to show."""
+        return self.name == "factorial" and self.figure is not None
+
     def is_folded(self, table: Table) -> bool:
         """Whether the page shows a table on request alone."""
         other = self.name == "byol-decay" and not table.title.endswith("F = 0.5")
@@ -77,6 +82,8 @@ class Section:
             if untested := sum(table.untested for table in shown):
                 words = "they have no draws, or no untrained encoder beside them"
                 lines += ["", f"{untested:,} results are not tested: {words}."]
+        if self.picture:
+            lines += ["", f"![{self.title}]({self.name}.png)"]
         return "\n".join([*lines, ""]) + "\n" + "\n".join(table.markdown() for table in shown)
 
 
@@ -107,6 +114,8 @@ def report(
     counts = coverage(results, found)
     for section in sections:
         write_atomic(out / f"{section.name}.md", section.markdown().encode(), mode=PUBLIC)
+        if section.picture and section.figure is not None:
+            save(section.figure, out / f"{section.name}.png", mode=PUBLIC)
     write_atomic(out / "claims.md", _claims_markdown(found).encode(), mode=PUBLIC)
     write_atomic(out / COVERAGE, (json.dumps(counts, indent=2) + "\n").encode(), mode=PUBLIC)
     write_results(results, out)
@@ -115,6 +124,7 @@ def report(
         "coverage": "\n".join(f"- {line}" for line in sentences(counts)),
         "table": small_table(results),
         "surviving": comparisons.surviving_markdown(made),
+        "verdicts": comparisons.verdicts_markdown(made),
     }
     readme = out / "README.md"
     for path in (*map(Path, fill), *([readme] if readme.is_file() else [])):
