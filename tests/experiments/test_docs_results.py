@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clocs.experiments import paper
+from clocs.evaluation.bootstrap import mean_weights
+from clocs.experiments import comparisons, paper
 from clocs.experiments.comparisons import chosen_schedule
 from clocs.experiments.grid import CHOSEN_SCHEDULES, Cell, Pretraining, run_name
 from clocs.experiments.report import report
@@ -62,6 +63,23 @@ def test_the_folder_is_light() -> None:
 def test_byols_schedules_on_further_splits_are_those_chosen_on_the_first(results: Results) -> None:
     chosen = {dataset: chosen_schedule(results, dataset) for dataset in CHOSEN_SCHEDULES}
     assert chosen == CHOSEN_SCHEDULES
+
+
+def test_other_random_numbers_move_no_verdict_of_the_primary_family(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verdicts() -> list[str]:
+        comparisons._weights.cache_clear()
+        made = [one for one in comparisons.contests(results) if one.primary]
+        assert len(made) == 4 * len(comparisons.COLUMNS)
+        return [one.comparison.verdict for one in made]
+
+    published = verdicts()
+    for stream in ("other", "another"):
+        drawn = partial(mean_weights, stream)
+        monkeypatch.setattr(comparisons, "mean_weights", lambda kind, *rest: drawn(*rest))
+        assert verdicts() == published
+    comparisons._weights.cache_clear()
 
 
 def test_a_report_made_again_is_the_published_one(
