@@ -74,10 +74,12 @@ def test_other_random_numbers_move_no_verdict_of_the_primary_family(
         assert len(made) == 4 * len(comparisons.COLUMNS)
         return [one.comparison.verdict for one in made]
 
+    def redrawn(stream: str, kind: str, *rest: Any) -> Any:
+        return mean_weights(stream, *rest)
+
     published = verdicts()
     for stream in ("other", "another"):
-        drawn = partial(mean_weights, stream)
-        monkeypatch.setattr(comparisons, "mean_weights", lambda kind, *rest: drawn(*rest))
+        monkeypatch.setattr(comparisons, "mean_weights", partial(redrawn, stream))
         assert verdicts() == published
     comparisons._weights.cache_clear()
 
