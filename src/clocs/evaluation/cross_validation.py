@@ -110,10 +110,6 @@ def pooled(
     recording = np.array([place[name] for name in predictions.recording_ids])[predictions.recording]
     first = results[0].evaluation
     evaluations = [one.evaluation for one in results]
-    counts = {
-        name: [getattr(one, name) for one in evaluations]
-        for name in ("labeled", "labeled_validation")
-    }
     validation = np.mean([one.auc_validation for one in evaluations], axis=0)
     evaluation = replace(
         first,
@@ -123,10 +119,8 @@ def pooled(
         | scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
         auc_validation=validation.tolist(),
         auc_validation_mean=float(validation.mean()),
-        **{
-            name: [round(float(np.mean(own))) for own in zip(*listed, strict=True)]
-            for name, listed in counts.items()
-        },
+        labeled=_mean_counts([one.labeled for one in evaluations]),
+        labeled_validation=_mean_counts([one.labeled_validation for one in evaluations]),
         settings={
             name: value
             for name, value in first.settings.items()
@@ -149,6 +143,11 @@ def pooled(
         ],
     )
     return GroupResult(evaluation, predictions, [], draws, logits)
+
+
+def _mean_counts(by_fold: Sequence[Sequence[int]]) -> list[int]:
+    """(folds, seeds) -> one per seed."""
+    return [round(float(np.mean(own))) for own in zip(*by_fold, strict=True)]
 
 
 def _joined(parts: Sequence[Predictions]) -> Predictions:
