@@ -24,7 +24,7 @@ _HEX = (
 )  # fmt: skip
 METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
-_VALIDATION: dict[ValidationLabels, str] = {"share": "", "all": ", all validation patients"}
+_VALIDATION: dict[ValidationLabels, str] = {"share": "", "all": ", all for validation"}
 
 
 def perturbations(results: Results, cells: Sequence[Cell]) -> Figure | None:
@@ -137,7 +137,7 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
             axes.set_axisbelow(True)
         grid[row][0].set_ylabel("test AUC per recording", fontsize=9)
     for axes in grid[-1]:
-        axes.set_xlabel(f"labeled training patients{_VALIDATION[labels]}", fontsize=9)
+        axes.set_xlabel(f"labeled patients{_VALIDATION[labels]}", fontsize=9)
     figure.legend(
         legend.values(), legend.keys(), loc="outside upper center", ncols=9, frameon=False,
         fontsize=9,
