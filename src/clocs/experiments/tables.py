@@ -18,11 +18,7 @@ from clocs.frames.splits import ValidationLabels
 
 BYOL_DECAYS = (0.5, None, 0.99)  # None: 0.9, BYOL's own
 PROTOCOLS = dict(zip(grids.EFFICIENCY_TASKS, ("linear", "fine-tuned"), strict=True))
-# who has few labels
-VALIDATION: dict[ValidationLabels, str] = {
-    "all": "",
-    "share": ", of training and validation patients",
-}
+VALIDATION: dict[ValidationLabels, str] = {"all": "", "share": ", few for validation too"}
 _METHODS = list(paper.METHOD_TITLES.items())
 _METRICS = {"auc_recording": "AUC per recording", "ap_recording": "average precision per recording"}
 _EXCLUDED = [paper.METHOD_TITLES[method] for method in ("random", "random-bn", "supervised")]
