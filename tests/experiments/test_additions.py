@@ -92,15 +92,16 @@ def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_miss
 ) -> None:
     names = ["pretrain=chapman", "downstream=cardiology", "cmsc", "patients=10,30,100,all"]
     cells = cells_of(["label-efficiency"], names)
-    assert len(cells) == 8
+    assert len(cells) == 14
     outcome = work(tmp_path, cells, library)
-    assert (outcome.done, outcome.failed, outcome.unavailable) == (4, 0, 4)  # of 24 patients
+    assert (outcome.done, outcome.failed, outcome.unavailable) == (6, 0, 8)  # of 24 patients
     ledger = Ledger(tmp_path)
     runs = ledger.runs()
     ledger.close()
     for cell in only(cells, ["patients=10"]):
         result = runs[run_name(cell, 1)].result or {}
         assert (result["labels_count"], result["by"]) == (10, "patient")
+        assert result["validation_labels"] == cell.validation_labels
         assert 0 <= result["ap_recording_mean"] <= 1
         if cell.task == "finetune":
             assert result["settings"]["batch_size"] == 16
@@ -114,7 +115,7 @@ def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_miss
         ("table-2-splits", 208, 20, 16, 20),
         ("byol-fixed", 72, 18, 30, 0),
         ("ablations", 11, 10, 3, 2),
-        ("label-efficiency", 640, 20, 44, 20),
+        ("label-efficiency", 1162, 20, 80, 20),
     ],
 )
 def test_a_dry_run_counts_what_the_documentation_says(
@@ -126,5 +127,5 @@ def test_a_dry_run_counts_what_the_documentation_says(
     in_tables = {cell.pretraining for cell in cells_of(["table-1", "table-2"])}
     assert len({cell.pretraining for cell in grid(name)} & in_tables) == shared
     docs = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    row = next(line for line in docs.splitlines() if line.startswith(f"| `{name}` | {results}"))
+    row = next(line for line in docs.splitlines() if line.startswith(f"| `{name}` | {results:,}"))
     assert row.endswith(f"| {trainings} | {shared} |")
