@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from clocs.experiments.grid import FACTORIAL_LOSSES, factor_subsets
 from clocs.recording import PAPER_LEADS
 
 BOTH = ("chapman", "physionet2020")  # learned from together
@@ -24,7 +25,7 @@ LEADS: dict[str, tuple[str, ...] | None] = {
     "II": ("II",),
 }
 NOISE_DB = (12, 6, 0)
-STAGES = "abcdefgh"
+STAGES = "abcdefghi"
 SEEDS = 5
 
 
@@ -37,6 +38,7 @@ class Pretraining:
     seed: int = 0
     most_leads: int | None = None  # of a view; the recipe's where None
     encoder: str | None = None  # the recipe's where None
+    factors: tuple[str, ...] | None = None  # what a loss compares, in the factorial; else None
 
     @property
     def title(self) -> str:
@@ -44,6 +46,7 @@ class Pretraining:
         parts = [self.method, "+".join(self.datasets)]
         parts += [self.encoder] if self.encoder else []
         parts += [f"leads{self.most_leads}"] if self.most_leads else []
+        parts += ["factors", *self.factors] if self.factors is not None else []
         return "-".join(parts)
 
     @property
@@ -220,6 +223,16 @@ def _single_lead() -> list[Item]:
     return made
 
 
+def _factorial() -> list[Item]:
+    """As the grid's, for the encoder of many leads: which part of CLOCS makes the gain."""
+    return [
+        Scoring(Pretraining(loss, (dataset,), factors=chosen), dataset, "linear", seeds=SEEDS)
+        for dataset in BOTH[::-1]
+        for chosen in factor_subsets()
+        for loss in FACTORIAL_LOSSES
+    ]
+
+
 _STAGES = {
     "a": _winner,
     "b": _others,
@@ -229,4 +242,5 @@ _STAGES = {
     "f": _identity,
     "g": _seeds,
     "h": _single_lead,
+    "i": _factorial,
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
+from clocs.experiments.paper import CLOCS
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan, Precision, find_method
 from clocs.pretraining.task import learnable_parts
@@ -15,6 +17,8 @@ from clocs.training import Settings
 MAX_EPOCHS = 60  # of fine-tuning, where few recordings are labeled
 MIN_EPOCHS = 5
 SMALLEST_BATCH = 8
+# options that the recipe sets of other methods, and of those of CLOCS
+_OPTIONS = {False: {"temperature"}, True: {"temperature", "positives", "crops", "most_leads"}}
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Recipe:
     embedding_dim: int = 640
     dropout: float = 0.0  # of the encoder
     steps: int = 4000  # of pre-training, whatever the method
+    factorial_steps: int = 1500  # of each encoder of the factorial
     batch_size: int = 512
     lr: float = 1e-3
     weight_decay: float = 0.01
@@ -67,19 +72,29 @@ class Recipe:
         *,
         encoder: str | None = None,
         most_leads: int | None = None,
+        factors: Sequence[str] | None = None,
     ) -> Plan:
-        """The plan of a pre-training: its epochs have `steps` steps in all."""
+        """The plan of a pre-training: its epochs have `steps` steps in all.
+
+        `factors` are what a loss of the factorial compares, whatever its method does.
+        """
         row = find_method(method)
-        offered = {option.name for option in row.options}
-        wanted = {
+        offered = {option.name for option in row.options} & _OPTIONS[method in CLOCS]
+        single = encoder is not None  # one lead at a time
+        wanted: dict[str, Any] = {
             "temperature": self.temperature,
             "positives": self.positives,
             "crops": self.crops,
-            "most_leads": most_leads or self.most_leads,
+            "most_leads": None if single or method == "cmsc" else most_leads or self.most_leads,
         }
-        single = encoder is not None  # one lead at a time
-        if single:
-            del wanted["most_leads"]
+        if factors is not None:
+            offered = {option.name for option in row.options}
+            wanted |= {
+                "segments": 2 if "segments" in factors else 1,
+                "crops": self.crops if "segments" in factors else "consecutive",
+                "positives": "patient" if "patient" in factors else "instance",
+                "most_leads": self.most_leads if "leads" in factors else None,
+            }
         plan = Plan(
             method=method,
             seeds=(seed,),
@@ -94,7 +109,8 @@ class Recipe:
         epochs = 1
         if row.objective is not None:
             count = len(learnable_parts(frames, plan)[0])
-            epochs = max(1, round(self.steps / max(1, count // self.batch_size)))
+            steps = self.steps if factors is None else self.factorial_steps
+            epochs = max(1, round(steps / max(1, count // self.batch_size)))
         return replace(plan, settings=self._schedule(epochs))
 
     def _schedule(self, epochs: int) -> Settings:
@@ -139,6 +155,7 @@ TINY = Recipe(
     name="tiny",
     embedding_dim=16,
     steps=2,
+    factorial_steps=2,
     batch_size=8,
     average=0.5,
     finetune_steps=2,

@@ -98,6 +98,7 @@ def row_of(run: Run) -> Row:
         "datasets": encoder["datasets"],
         "most_leads": encoder["most_leads"],
         "network": encoder["encoder"],
+        "factors": encoder.get("factors"),
     }
     if run.kind == "pretrain":
         row["seed"], wanted = settings["seed"], _TRAINING
@@ -129,7 +130,8 @@ def differences(scores: Sequence[Row], draws: Mapping[str, Any]) -> list[Row]:
             keys = ("protocol", "dataset", "share", "leads", "encoders", "seeds", "datasets")
             alike = all(one[key] == other[key] for key in keys)
             plain = not any(
-                "conditions" in row or row["most_leads"] or row["network"] for row in (one, other)
+                "conditions" in row or row["most_leads"] or row["network"] or row.get("factors")
+                for row in (one, other)
             )
             known = one["name"] in draws and other["name"] in draws
             defined = None not in (one["auc_mean"], other["auc_mean"])

@@ -78,6 +78,7 @@ class Bench:
             self.device,
             encoder=item.encoder,
             most_leads=item.most_leads,
+            factors=item.factors,
         )
         made = pretrain_frames(
             frames,
