@@ -191,14 +191,19 @@ def table_2() -> dict[Cell, float]:
     return {cell: quality.get(cell.pretraining.method, 0.5) for cell in cells}
 
 
-def test_every_column_is_compared_and_corrected_over_the_columns() -> None:
+def test_every_column_is_compared_and_the_primary_family_is_corrected_as_one() -> None:
     made = contests(results_of(table_2()))
     against = [one for one in made if (one.method, one.rival) == (FAMILY, "MT-SSL")]
     assert len(against) == 6
     assert {one.comparison.verdict for one in against} == {"below"}
     assert {one.comparison.a.rpartition("-")[2] for one in against} == {"cmsc"}
     p = sorted(one.comparison.p for one in against)
-    assert min(one.comparison.p_holm for one in against) == pytest.approx(6 * p[0])
+    primary = [one for one in made if one.primary]
+    assert len(primary) == 4 * 6 and {one.method for one in primary} == {FAMILY}
+    assert min(one.comparison.p_holm for one in against) == pytest.approx(4 * 6 * p[0])
+    cmsc = [one for one in made if (one.method, one.rival) == ("CMSC", "MT-SSL")]
+    least = min(one.comparison.p for one in cmsc)
+    assert min(one.comparison.p_holm for one in cmsc) == pytest.approx(6 * least)
     heads, best, *_ = surviving(made)[1]
     assert best[0] == "Best of CMSC, CMLC and CMSMLC, chosen on validation patients"
     assert best[heads.index("MT-SSL")] == "below in 6 of 6"

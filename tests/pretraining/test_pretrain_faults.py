@@ -95,7 +95,7 @@ def test_the_same_store_twice_is_refused_also_under_another_path(
 def test_an_option_of_another_method_is_refused_with_those_it_takes(
     small_store: Store, tmp_path: Path
 ) -> None:
-    takes = "`projection`, `most_leads`, `temperature`, `positives`, `segments`"
+    takes = "`projection`, `positives`, `most_leads`, `temperature`, `segments`"
     expected = f"cmsc does not take `tau_d`; it has {takes}"
     with pytest.raises(SettingError, match=expected):
         clocs.pretrain(small_store, method="cmsc", tau_d=0.5, out=tmp_path / "run")
@@ -111,7 +111,7 @@ def test_an_option_of_another_method_is_refused_with_those_it_takes(
         ("cmsc", {"temperature": 0}, "`temperature` must be a number above 0, not 0.0"),
         ("cmsc", {"temperature": "warm"}, "`temperature` must be a number above 0, not 'warm'"),
         ("cmsc", {"segments": 0}, "`segments` must be a whole number at least 1, not 0"),
-        ("cmsc", {"segments": 2.5}, "`segments` must be a whole number at least 2, not 2.5"),
+        ("cmsc", {"segments": 2.5}, "`segments` must be a whole number at least 1, not 2.5"),
         ("cmlc", {"temperature": float("nan")}, "must be a number above 0, not nan"),
         ("byol", {"tau_d": 2}, "`tau_d` must be a number at least 0 and at most 1, not 2.0"),
         ("mtssl", {"tasks": "noise, hiccup"}, "there is no task hiccup; choose `tasks` from noise"),
@@ -148,7 +148,7 @@ def test_a_run_that_an_earlier_version_began_is_resumed(
     }  # fmt: skip
     data = {name: settings[name] for name in ("data", "split_seed", "leads", "frame", "init")}
     # options that it did not have
-    later = {"positives", "batch_norm", "normalisation", "projection", "crops"}
+    later = {"positives", "batch_norm", "normalisation", "projection", "crops", "most_leads"}
     assert settings.keys() - (before | data).keys() == later
     assert all(settings[name] == before[name] for name in settings.keys() & before.keys())
     (tmp_path / "settings.json").write_text(json.dumps(before | data))

@@ -299,7 +299,8 @@ def surviving(made: Sequence[Contest]) -> tuple[str, list[list[str]]]:
     rivals = list(dict.fromkeys(one.rival for one in made))
     rows = [["", *rivals]]
     for method in dict.fromkeys(one.method for one in made):
-        title = f"B{FAMILY[1:]}" if method == FAMILY else f"{method} (exploratory)"
+        best = f"B{FAMILY[1:]}, chosen on validation patients"
+        title = best if method == FAMILY else f"{method} (exploratory)"
         rows.append([title, *(_counts(made, method, rival) for rival in rivals)])
     rule = (
         f"{RULE} Columns have {many} patient split{'' if splits == [1] else 's'}. In how many "

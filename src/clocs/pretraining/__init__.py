@@ -143,19 +143,19 @@ class Projecting(Objective):
         return through_two_layers(z, weights, "projection") if self.projection else z
 
 
-def positives(default: str) -> Any:
-    """The option that says which views are pulled together."""
-    return option(
-        default,
-        "Positive pairs: views of one patient, or of one instance alone (no off-diagonal terms).",
-        choices=("patient", "instance"),
-    )
-
-
 @dataclass(frozen=True)
 class Comparing(Projecting):
     """An objective on views of one instance, which may differ in their leads."""
 
+    own_positives: ClassVar[str] = "instance"  # where the option is not given
+
+    positives: str | None = option(
+        None,
+        "Positive pairs: views of one patient, or of one instance alone (no off-diagonal terms). "
+        "Where not given, patient for cmsc, cmlc and cmsmlc, and instance for simclr and byol.",
+        kind=str,
+        choices=("patient", "instance"),
+    )
     most_leads: int | None = option(
         None,
         "Most leads of a view, drawn anew each time. An encoder of many leads sees 1 to so many of "
@@ -163,6 +163,10 @@ class Comparing(Projecting):
         kind=int,
         minimum=1,
     )
+
+    def for_encoder(self, *, multilead: bool) -> Self:
+        made = super().for_encoder(multilead=multilead)
+        return replace(made, positives=made.positives or self.own_positives)
 
     def views(self, own: Views, dataset: str) -> Views:
         return own if self.most_leads is None else replace(own, most_leads=self.most_leads)

@@ -27,6 +27,7 @@ from clocs.frames.splits import split_of
 from clocs.frames.views import Instances, frame_for, instances
 from clocs.kernels import keyed_random
 from clocs.kernels.ranks import current, joined, on_this_machine, own_device
+from clocs.pretraining import Comparing
 from clocs.pretraining.batches import DeviceInstances, by_view
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.plan import (
@@ -453,7 +454,10 @@ def _claim(
             )
         # options that an older version did not have were at their defaults
         have = {f.name: f.default for f in fields(Plan)} | spelled_in_code(have)
-        have = _OF_EARLIER_VERSIONS | {o.name: o.default for o in plan.row.options} | have
+        defaults = {option.name: option.default for option in plan.row.options}
+        if isinstance(plan.objective, Comparing):
+            defaults["positives"] = plan.objective.own_positives
+        have = _OF_EARLIER_VERSIONS | defaults | have
         asked = want | _OF_EARLIER_VERSIONS
         differing = sorted(name for name in asked if have.get(name) != asked[name])
         if differing:

@@ -13,7 +13,6 @@ from clocs.pretraining import (
     Objective,
     Segments,
     option,
-    positives,
     through_two_layers,
     two_layers,
 )
@@ -79,7 +78,6 @@ class BYOL(Segments):
     tau_d: float = option(
         0.9, "Share of the target network that is kept at each step.", minimum=0, maximum=1
     )
-    positives: str = positives("instance")
 
     def views(self, own: Views, dataset: str) -> Views:
         own = super().views(own, dataset)
@@ -134,7 +132,7 @@ class BYOL(Segments):
         return self._distance(predicted, target, batch), batch.by_view(z)
 
     def _distance(self, predicted: Tensor, target: Tensor, batch: Batch) -> Tensor:
-        if self.positives == "instance":
+        if self.positives != "patient":
             return byol_loss(predicted, target, batch.rows.shape[1] if batch.share else None)
         if batch.share:
             raise SettingError("byol with `positives` of one patient cannot share its batches")

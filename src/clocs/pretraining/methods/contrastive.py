@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from clocs.frames.views import Views, perturbed
-from clocs.pretraining import Comparing, Method, Segments, option, positives
+from clocs.pretraining import Comparing, Method, Segments, option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 class PatientNCE(Comparing):
     """CLOCS: views of one patient belong together."""
 
-    compares_patients = True
+    compares_patients, own_positives = True, "patient"
 
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
-    positives: str = positives("patient")
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         import torch
@@ -30,7 +29,7 @@ class PatientNCE(Comparing):
         from clocs.pretraining.losses import patient_nce
 
         z, patients = self.projected(z, weights), batch.patients
-        if self.positives != "patient":  # nobody has two instances
+        if self.positives == "instance":  # nobody has two instances
             patients = torch.arange(patients.shape[1], device=z.device).expand_as(patients)
         return patient_nce(z, patients, self.temperature)
 
@@ -42,7 +41,7 @@ class PatientNCE(Comparing):
         from clocs.pretraining.losses import same_patient_pairs
 
         same = same_patient_pairs(batch.patients)
-        return same if self.positives == "patient" else same.zero_()
+        return same.zero_() if self.positives == "instance" else same
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,6 @@ class NTXent(Segments):
     """SimCLR: copies of one instance belong together."""
 
     temperature: float = option(0.1, "Temperature τ of the contrastive loss.", above=0)
-    positives: str = positives("instance")
 
     def loss(self, z: Tensor, batch: Batch, weights: Weights) -> Tensor:
         from clocs.pretraining.losses import nt_xent
