@@ -322,8 +322,9 @@ def reproduce(
         names: What to run: table-1, table-2, table-1-splits, table-2-splits, table-1-12,
             table-2-12, byol-fixed, ablations, factorial, forms, label-efficiency,
             linear-converged, more-with-less, patient-distances, perturbations, byol-decay,
-            embedding-dim, labelled-fraction, appendix-linear, appendix-transfer or all; or report, which writes what is done as one
-            page, Markdown tables and JSON, beside the paper's numbers.
+            embedding-dim, labelled-fraction, appendix-linear, appendix-transfer or all; or
+            report, which writes what is done as one page, Markdown tables and JSON, beside the
+            paper's numbers.
         dry_run: List what would run, and by the times of finished runs how long it should take.
         report: With the name report: its folder; in the folder of runs by default.
         fill: With the name report: Markdown file whose parts between <!-- clocs:NAME --> and
