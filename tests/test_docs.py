@@ -90,7 +90,8 @@ def test_every_script_in_the_docs_exists_with_its_options(words: list[str]) -> N
     script = words[0]
     if script == "-m":
         module = words[1].replace(".", "/")
-        module = module if module.startswith("research/") else f"src/{module}"
+        inside = module.startswith(("research/", "benchmarks/"))
+        module = module if inside else f"src/{module}"
         script = f"{module}.py" if (ROOT / f"{module}.py").is_file() else f"{module}/__main__.py"
     source = (ROOT / script).read_text(encoding="utf-8")
     for word in words[1:]:

@@ -11,7 +11,7 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parent.parent / "src"
 # From bottom to top. "root" are the modules directly in src/clocs, "clocs" is its public surface.
 ORDER = (
-    *("root", "formats", "datasets", "store", "frames", "kernels", "encoders"),
+    *("root", "formats", "measurements", "datasets", "store", "frames", "kernels", "encoders"),
     *("training", "pretraining", "evaluation", "patients", "models", "figures", "experiments"),
     *("web", "service", "explorer", "clocs", "cli", "__main__"),
 )

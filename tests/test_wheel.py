@@ -34,6 +34,8 @@ NEEDED = (
     "clocs/py.typed",
     "clocs/__init__.pyi",
     "clocs/store/zarr.json",
+    "clocs/measurements/electrodes.safetensors",
+    "clocs/measurements/quality.json",
     "clocs/kernels/block.c",
     "clocs/kernels/block_instance.h",
     "clocs/kernels/threads.h",

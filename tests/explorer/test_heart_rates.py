@@ -21,7 +21,7 @@ from clocs.explorer import heart_rates as rates_module
 from clocs.explorer.heart_rates import HeartRates, measure_rates, rates_folder, read_rates
 from clocs.explorer.session import Session
 from clocs.files import locked
-from clocs.patients.beats import heart_rate
+from clocs.measurements.beats import heart_rate
 from clocs.recording import Recording
 from clocs.web.packing import unpack
 from explorer.conftest import serving

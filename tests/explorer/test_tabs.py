@@ -16,9 +16,10 @@ import unhurried
 from accessibility import violations
 from clocs import Store
 from clocs.explorer.open import find_report, report_beside
-from clocs.explorer.quality import clipped_stretches, parts_of
+from clocs.explorer.quality import parts_of
 from clocs.explorer.session import Session
 from clocs.explorer.training_runs import log_lines, run_folders
+from clocs.measurements.quality import clipped_stretches
 from clocs.recording import Gap
 from clocs.web.packing import unpack
 from explorer.conftest import Served, serving

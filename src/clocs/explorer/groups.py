@@ -25,7 +25,7 @@ from scipy.stats import binomtest
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.session import NotFoundError, Session
 from clocs.files import PRIVATE, private_folder, write_atomic, writing
-from clocs.patients.beats import average_beat
+from clocs.measurements.beats import average_beat
 from clocs.patients.cohort import Cohort, cohort_text, read_cohort
 from clocs.recording import STANDARD_LEADS, Recording
 

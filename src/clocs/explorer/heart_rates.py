@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from clocs.errors import BusyError, ClocsError, StoreError
 from clocs.explorer.background import BackgroundWork, report
 from clocs.files import locked, private_cache
-from clocs.patients.beats import heart_rate
+from clocs.measurements.beats import heart_rate
 from clocs.sealed import ArrayFile
 from clocs.store.store import Store, open_store
 from clocs.store.table import recording_of

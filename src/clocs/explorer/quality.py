@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from clocs.explorer.session import NotFoundError, Session, packed_signal, pseudonyms
+from clocs.measurements.quality import clipped_stretches
 from clocs.recording import Gap, Recording, flat_stretches
 from clocs.store.store import Store
 
@@ -16,7 +17,6 @@ SECONDS = 60.0  # drawn
 LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are looked for
 MAX_LISTED = 200  # of each reason
 DUPLICATE = "duplicate id"
-CLIPPED = 0.06  # seconds at the largest or smallest value of a lead: no wave has so broad a top
 
 
 class Quality:
@@ -125,21 +125,6 @@ def parts_of(recording: Recording) -> list[dict[str, Any]]:
         for kind, stretches in (("gap", recording.gaps), ("flat", flat), ("clipped", clipped))
         for one in stretches
     ]
-
-
-def clipped_stretches(recording: Recording) -> list[Gap]:
-    """Where a lead stays at its largest or smallest value."""
-    least, found = max(3, round(CLIPPED * recording.rate)), []
-    for lead, values in zip(recording.leads, recording.digital, strict=True):
-        low, high = values.min(), values.max()
-        if low == high:
-            continue
-        for limit in (low, high):
-            held = np.flatnonzero(np.diff(values == limit, prepend=False, append=False))
-            for start, stop in held.reshape(-1, 2).tolist():
-                if stop - start >= least:
-                    found.append(Gap(start, stop, lead))
-    return found
 
 
 def _inside(one: Gap, others: set[Gap]) -> bool:

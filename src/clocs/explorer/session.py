@@ -27,7 +27,7 @@ from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map
 from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
-from clocs.patients.beats import average_beat, heart_rate
+from clocs.measurements.beats import average_beat, heart_rate
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.recording import Recording

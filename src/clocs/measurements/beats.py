@@ -1,4 +1,4 @@
-"""Beats: heart rates from the intervals between QRS complexes, and the average beat."""
+"""Beats: heart rates from the intervals between QRS complexes, average and typical beats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import irfft, rfft, rfftfreq
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
 from scipy.signal import butter, find_peaks, sosfiltfilt
 
@@ -23,6 +24,9 @@ _HEIGHT = 0.3  # of the largest nearby
 _BEFORE, _AFTER = 0.35, 0.6  # of the interval between beats, on either side of the R peak
 _LONGEST = 0.85  # s: beats further apart than this have a pause between them
 _QRS = 0.08  # s on either side that beats are aligned by
+TYPICAL_HZ = 250
+TYPICAL_BEFORE, TYPICAL_SAMPLES = 75, 200  # 0.3 s before the R peak, 0.8 s in all
+_TYPICAL_BAND = (0.5, 40.0)  # Hz
 _OFF = 0.05  # s by which the middle of a QRS complex may miss that of another beat
 
 
@@ -93,11 +97,11 @@ def average_beat(recording: Recording) -> AverageBeat | None:
         return None
     interval = min(float(np.median(np.diff(found))) / rate, _LONGEST)
     before, after = round(_BEFORE * interval * rate), round(_AFTER * interval * rate)
-    peaks = _aligned(filled, found, rate)
+    peaks = aligned_beats(filled, found, rate)
     peaks = peaks[(peaks >= before) & (peaks + after < part.samples)]
     if len(peaks) < 2:
         return None
-    beats = _cut(signal, peaks, before, after)  # (beats, leads, samples)
+    beats = cut_beats(signal, peaks, before, after)  # (beats, leads, samples)
     known = ~np.isnan(beats)
     middle = np.nan_to_num(np.nanmedian(np.where(known.any(2, keepdims=True), beats, 0), axis=2))
     beats = np.where(known, beats - middle[:, :, None], 0)
@@ -108,7 +112,60 @@ def average_beat(recording: Recording) -> AverageBeat | None:
     return AverageBeat(part.leads, rate, peaks, before, mean, spread)
 
 
-def _aligned(
+@dataclass(frozen=True)
+class TypicalBeat:
+    """The median beat of a recording, from 0.5 to 40 Hz.
+
+    Attributes:
+        values: (leads, TYPICAL_SAMPLES) in the recording's unit at TYPICAL_HZ, about the median of
+            each lead; the R peak is at TYPICAL_BEFORE.
+        peaks: (beats,) seconds of the R peaks.
+        spread: (leads,) the root mean square of what beats differ by, of that of the typical beat.
+    """
+
+    values: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+def typical_beat(signal: NDArray[np.float64], rate: float) -> TypicalBeat | None:
+    """(leads, samples) -> the median beat; None where fewer than three whole beats are found.
+
+    It does not depend on the order and the signs of leads: a swapped recording has the same beats.
+    """
+    slow = resampled_band(signal, rate, _TYPICAL_BAND, TYPICAL_HZ)
+    after = TYPICAL_SAMPLES - TYPICAL_BEFORE - 1
+    if slow.shape[1] < 2 * TYPICAL_HZ:
+        return None
+    peaks = aligned_beats(slow, qrs_complexes(slow, TYPICAL_HZ), TYPICAL_HZ)
+    peaks = peaks[(peaks >= TYPICAL_BEFORE) & (peaks + after < slow.shape[1])]
+    if len(peaks) < 3:
+        return None
+    beats = cut_beats(slow, peaks, TYPICAL_BEFORE, after)
+    beats = beats - np.median(beats, axis=2, keepdims=True)
+    values = np.median(beats, axis=0)
+    size = np.sqrt((values**2).mean(axis=1))
+    spread = np.sqrt(np.median(((beats - values) ** 2).mean(axis=2), axis=0))
+    return TypicalBeat(values, peaks / TYPICAL_HZ, spread / np.where(size > 0, size, 1))
+
+
+def resampled_band(
+    signal: NDArray[np.float64], rate: float, band: tuple[float, float], out_hz: float
+) -> NDArray[np.float64]:
+    """(leads, samples) -> the same between two frequencies at `out_hz`, without delay."""
+    samples = signal.shape[1]
+    made = round(samples * out_hz / rate)
+    line = np.linspace(0, 1, samples)  # from the first value to the last: ends must meet
+    ends = signal[:, :1] + (signal[:, -1:] - signal[:, :1]) * line
+    spectrum = rfft(signal - ends, axis=1)
+    hertz = rfftfreq(samples, 1 / rate)
+    low, high = band
+    spectrum *= 1 / np.sqrt(1 + (low / np.maximum(hertz, 1e-9)) ** 8)
+    spectrum *= 1 / np.sqrt(1 + (hertz / high) ** 16)
+    return np.asarray(irfft(spectrum[:, : made // 2 + 1], n=made, axis=1) * (made / samples))
+
+
+def aligned_beats(
     signal: NDArray[np.float64], found: NDArray[np.int64], rate: float
 ) -> NDArray[np.int64]:
     """R peaks: QRS complexes moved to where they resemble their mean most, and to its summit."""
@@ -117,7 +174,7 @@ def _aligned(
     inside: NDArray[np.int64] = found[whole]
     if not len(inside):
         return inside
-    around = _cut(signal, inside, half + off, half + off)
+    around = cut_beats(signal, inside, half + off, half + off)
     around = around - around.mean(axis=2, keepdims=True)
     scale = np.sqrt((around**2).mean(axis=(0, 2)))
     around /= np.where(scale > 0, scale, 1)[None, :, None]  # every lead counts alike
@@ -132,7 +189,7 @@ def _aligned(
     return np.asarray(inside + moves + summit, np.int64)
 
 
-def _cut(
+def cut_beats(
     signal: NDArray[np.float64], at: NDArray[np.int64], before: int, after: int
 ) -> NDArray[np.float64]:
     """(beats, leads, samples) around each sample."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.patients.beats import average_beat
+from clocs.measurements.beats import average_beat
 from clocs.recording import Gap, Recording
 
 RATE, AT = 500.0, 0.6 + 0.8 * np.arange(11)  # Hz; seconds of the R peaks

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clocs.datasets.synthetic import RHYTHMS, Synthetic
-from clocs.patients.beats import heart_rate, qrs_complexes
+from clocs.measurements.beats import heart_rate, qrs_complexes
 from clocs.recording import Gap
 
 

@@ -1,0 +1,321 @@
+"""How many recordings with a fault made on purpose `clocs.check` finds, and how many without one.
+
+    python -m benchmarks.electrodes pack DATASET --from GIT COMMIT [TABLE] --to FOLDER
+    python -m benchmarks.electrodes fit FOLDER --out src/clocs/measurements/electrodes.safetensors
+    python -m benchmarks.electrodes score FOLDER
+    python -m benchmarks.electrodes rules DATASET --from GIT COMMIT [TABLE] --most 400
+
+DATASET is physionet2020, chapman or ptb, read as by research/encoder_data.py. `pack` keeps the
+typical beats. `fit` learns on the training patients of the first two and chooses limits on their
+validation patients. `score` swaps the beats of test patients and of PTB Diagnostic, another
+hospital. `rules` checks whole recordings of test patients, makes the other faults in every fourth
+of them, and times `clocs.check`. Copies of a recording are used once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from scipy.signal import butter, sosfiltfilt
+from torch import nn
+
+from clocs.frames.splits import assign
+from clocs.measurements.beats import typical_beat
+from clocs.measurements.check import check
+from clocs.measurements.electrodes import (
+    CHEST_FAULTS,
+    LIMB_FAULTS,
+    ElectrodeModel,
+    fault_matrix,
+    fitted_electrodes,
+    network_input,
+)
+from clocs.recording import STANDARD_LEADS, Recording, quantize
+from research import encoder_data
+
+Array = NDArray[Any]
+EIGHT = [0, 1, *range(6, 12)]
+LIMB, CHEST = list(LIMB_FAULTS), list(CHEST_FAULTS)
+FALSE_ALARMS = (0.004, 0.007)  # of validation recordings, by limb and chest
+STEPS, BATCH = 6000, 384
+OFTEN = np.array([50, 14, 10, 10, 2, 2, 4, 5, 3]) / 100  # of LIMB in fitting, by how common it is
+
+
+def recorded(dataset: str, source: list[str]) -> Iterator[tuple[str, Array, float]]:
+    """Patient, mV and rate of the recordings that have a beat in every lead."""
+    for _, patient, mv, rate, _ in getattr(encoder_data, dataset)(*source):
+        if np.isfinite(mv).all() and mv.shape[1] >= 5 * rate:
+            yield patient, mv[:, : int(10 * rate)], rate
+
+
+def pack(dataset: str, source: list[str], to: Path) -> None:
+    beats, intervals, patients, seen = [], [], [], set()
+    for patient, mv, rate in recorded(dataset, source):
+        digest = hashlib.sha256(mv[:, : int(5 * rate)].tobytes()).digest()
+        beat = typical_beat(mv, rate)
+        if beat is None or digest in seen or (np.ptp(beat.values[EIGHT], axis=1) < 0.02).any():
+            continue
+        seen.add(digest)
+        halves = (beat.values[EIGHT, 0::2] + beat.values[EIGHT, 1::2]) / 2
+        beats.append(halves / np.sqrt((halves**2).mean()))
+        intervals.append(np.median(np.diff(beat.peaks)))
+        patients.append(patient)
+    to.mkdir(parents=True, exist_ok=True)
+    part = assign(patients, dataset)
+    np.savez(
+        to / f"{dataset}.npz",
+        beats=np.array(beats, np.float32),
+        interval=np.array(intervals, np.float32),
+        part=part,
+    )
+    print(dataset, len(beats), "recordings; training, validation, test:", np.bincount(part))
+
+
+def packed(folder: Path, dataset: str, part: int | None) -> tuple[Array, Array]:
+    found = np.load(folder / f"{dataset}.npz")
+    rows = slice(None) if part is None else found["part"] == part
+    return found["beats"][rows], found["interval"][rows].astype(np.float32)
+
+
+def both(folder: Path, part: int) -> tuple[Array, Array]:
+    beats, interval = zip(
+        *(packed(folder, one, part) for one in ("physionet2020", "chapman")), strict=True
+    )
+    return np.concatenate(beats), np.concatenate(interval)
+
+
+class Network(nn.Module):
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.normal = nn.BatchNorm1d(inputs, affine=False, momentum=0.02)
+        self.first, self.second = nn.Linear(inputs, 96), nn.Linear(96, 48)
+        self.limb, self.chest = nn.Linear(48, len(LIMB)), nn.Linear(48, len(CHEST))
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.relu(self.first(self.normal(x).clamp(-5, 5)))
+        x = torch.relu(self.second(self.dropout(x)))
+        return self.limb(x), self.chest(x)
+
+
+def fit(folder: Path, out: Path) -> None:
+    beats, interval = both(folder, 0)
+    matrices = np.array([[fault_matrix(a, b) for b in CHEST] for a in LIMB], np.float32)
+    numbers = np.random.default_rng(0)
+    torch.manual_seed(0)
+    network = Network(network_input(beats[:1], interval[:1]).shape[1])
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=STEPS)
+    for step in range(STEPS):
+        rows = numbers.integers(0, len(beats), BATCH)
+        limb = numbers.choice(len(LIMB), BATCH, p=OFTEN)
+        chest = numbers.integers(0, len(CHEST), BATCH) * (numbers.random(BATCH) < 0.7)
+        x = matrices[limb, chest] @ np.roll(beats[rows], step % 3 - 1, axis=2)
+        size = 0.03 * np.abs(numbers.standard_normal((BATCH, 8, 1), np.float32))
+        x = x + size * numbers.standard_normal(x.shape, np.float32)
+        given = torch.from_numpy(network_input(x, interval[rows])).float()
+        a, b = network(given)
+        loss = nn.functional.cross_entropy(a, torch.from_numpy(limb))
+        loss = loss + nn.functional.cross_entropy(b, torch.from_numpy(chest))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if step % 500 == 499:
+            print(step + 1, f"{loss.item():.3f}", flush=True)
+    model = ElectrodeModel(exported(network))
+    save_file(model.weights | limits(model, *both(folder, 1)), out)
+
+
+def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Array]:
+    """The least certainty of each fault, from validation patients.
+
+    The false alarms that FALSE_ALARMS allows are given, a few at a time, to the faults of which
+    most more are found for each of them: hardly any to what looks like many untouched recordings.
+    """
+    found = {}
+    for place, (kind, names) in enumerate((("limb", LIMB), ("chest", CHEST))):
+        clean, number = certain(model, beats, interval, place, "")
+        alarms = [-np.sort(-clean[number == k]) for k in range(len(names))]
+        hits = [np.empty(0)]
+        for k, name in enumerate(names[1:], 1):
+            certainty, named = certain(model, beats, interval, place, name)
+            hits.append(np.where(named == k, certainty, 0))
+
+        def limit(k: int, allowed: int, alarms: list[Array] = alarms) -> float:
+            return max(0.5, alarms[k][allowed]) if allowed < len(alarms[k]) else 0.5
+
+        def gain(k: int, now: int, more: int, hits: list[Array] = hits) -> float:
+            rise = (hits[k] > limit(k, now + more)).mean() - (hits[k] > limit(k, now)).mean()
+            return float(rise) / more
+
+        allowed, left = [0] * len(names), int(FALSE_ALARMS[place] * len(beats))
+        while left > 0:
+            choices = [
+                (gain(k, allowed[k], more), k, more)
+                for k in range(1, len(names))
+                for more in range(1, min(left, 5) + 1)
+            ]
+            best, k, more = max(choices)
+            if best <= 0:
+                break
+            allowed[k], left = allowed[k] + more, left - more
+        least = [1.0, *(limit(k, allowed[k]) for k in range(1, len(names)))]
+        found[f"{kind}.least"] = np.array(least, np.float32)
+    return found
+
+
+def certain(
+    model: ElectrodeModel, beats: Array, interval: Array, place: int, fault: str
+) -> tuple[Array, Array]:
+    """Of each recording with a fault: the certainty that it has one, and the likeliest."""
+    matrix = fault_matrix(*((fault, "") if place == 0 else ("", fault))).astype(np.float32)
+    chances = model(network_input(matrix @ beats, interval))[place]
+    return 1 - chances[:, 0], 1 + chances[:, 1:].argmax(axis=1)
+
+
+def exported(network: Network) -> dict[str, NDArray[np.float32]]:
+    network.eval()
+    state = {name: value.numpy() for name, value in network.state_dict().items()}
+    found = {name: value for name, value in state.items() if name.split(".")[0] != "normal"}
+    found["mean"] = state["normal.running_mean"]
+    found["scale"] = 1 / np.sqrt(state["normal.running_var"] + network.normal.eps)
+    return {name: np.ascontiguousarray(value, np.float32) for name, value in found.items()}
+
+
+def score(folder: Path, part: int) -> None:
+    model = fitted_electrodes()
+    least = [model.weights[f"{name}.least"] for name in ("limb", "chest")]
+    named = ("training", "validation", "test")[part]
+    for dataset in ("physionet2020", "chapman", "ptb"):
+        both_of = packed(folder, dataset, None if dataset == "ptb" else part)
+        false = []
+        for place in (0, 1):
+            certainty, number = certain(model, *both_of, place, "")
+            false.append(certainty > least[place][number])
+        print(f"\n{dataset}, {'all' if dataset == 'ptb' else named}: {len(both_of[0])} recordings; "
+              f"untouched: limb {false[0].mean():.2%}, chest {false[1].mean():.2%}, "
+              f"either {(false[0] | false[1]).mean():.2%}")  # fmt: skip
+        for place, names in ((0, LIMB), (1, CHEST)):
+            for k, name in enumerate(names[1:], 1):
+                certainty, number = certain(model, *both_of, place, name)
+                alarm = certainty > least[place][number]
+                print(
+                    f"{name}: found {alarm.mean():.1%}, named {(alarm & (number == k)).mean():.1%}"
+                )
+
+
+def as_recording(mv: Array, rate: float) -> Recording:
+    digital, gain = quantize(mv)
+    return Recording("one", "one", STANDARD_LEADS, rate, digital, gain, np.zeros(len(mv), np.int32))
+
+
+def paced(mv: Array, rate: float, numbers: np.random.Generator) -> Array | None:
+    """With a spike of 2 ms before every beat, of 1 to 4 mV in its largest lead, up to 150 Hz."""
+    beat = typical_beat(mv, rate)
+    if beat is None:
+        return None
+    spikes = np.zeros(mv.shape[1])
+    width = max(1, round(0.002 * rate))
+    for peak in beat.peaks - numbers.uniform(0.06, 0.2):
+        at = round(peak * rate)
+        if at > 0:
+            spikes[at : at + width] = 1
+    band = butter(2, min(150, 0.4 * rate), fs=rate, output="sos")
+    spikes = np.asarray(sosfiltfilt(band, spikes))
+    spikes /= max(np.abs(spikes).max(), 1e-9)
+    direction = numbers.standard_normal(12)
+    size = numbers.uniform(1, 4) / np.abs(direction).max()
+    return mv + size * direction[:, None] * spikes
+
+
+def rules(dataset: str, source: list[str], most: int) -> None:
+    """Untouched recordings by kind of finding; and faults that rules find."""
+    numbers = np.random.default_rng(0)
+    untouched: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    count, spent = 0, 0.0
+
+    def times(mv: Array, lead: int, factor: float) -> Array:
+        made = mv.copy()
+        made[lead] *= factor
+        return made
+
+    def twice(mv: Array) -> Array:
+        made, pair = mv.copy(), numbers.permutation(12)[:2]
+        made[pair[0]] = made[pair[1]]
+        return made
+
+    makes: dict[str, tuple[str, Callable[[Array], Array]]] = {
+        "a limb lead inverted": ("inverted", lambda mv: times(mv, numbers.integers(6), -1)),
+        "a lead given twice": ("twice", twice),
+        "leads shuffled": ("equations", lambda mv: mv[numbers.permutation(12)]),
+        "all × 10 or more": ("gain", lambda mv: mv * 10 ** numbers.integers(1, 4)),
+        "all ÷ 10 or more": ("gain", lambda mv: mv / 10 ** numbers.integers(1, 4)),
+        "a lead × 10": ("gain", lambda mv: times(mv, numbers.integers(12), 10)),
+        "a lead ÷ 10": ("gain", lambda mv: times(mv, numbers.integers(12), 0.1)),
+    }
+    for patient, mv, rate in recorded(dataset, source):
+        if dataset != "ptb" and assign([patient], dataset)[0] != 2:
+            continue
+        if count >= most:
+            break
+        count += 1
+        one = as_recording(mv, rate)
+        start = time.process_time()
+        kinds = {finding.kind for finding in check(one)}
+        spent += time.process_time() - start
+        untouched.update([*kinds, *(["any"] if kinds else [])])
+        if count % 4:
+            continue
+        for name, (kind, make) in makes.items():
+            kinds = {finding.kind for finding in check(as_recording(make(mv), rate))}
+            tried[name] += 1
+            found[f"{name}: as {kind}"] += kind in kinds
+            found[f"{name}: as anything"] += bool(kinds)
+        spiked = paced(mv, rate, numbers)
+        if spiked is not None:
+            tried["paced"] += 1
+            found["paced: as paced"] += any(
+                f.kind == "paced" for f in check(as_recording(spiked, rate))
+            )
+    print(f"{dataset}: {count} recordings, {1000 * spent / count:.0f} ms each")
+    print("untouched:", {kind: f"{n / count:.2%}" for kind, n in untouched.items()})
+    for name, n in found.items():
+        print(f"{name}: {n / tried[name.split(':')[0]]:.1%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=("pack", "fit", "score", "rules"))
+    parser.add_argument("what", help="a dataset, or the folder of packed ones")
+    parser.add_argument("--from", nargs="*", dest="source")
+    parser.add_argument("--to", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--part", type=int, default=2, help="0 training, 1 validation, 2 test")
+    parser.add_argument("--most", type=int, default=100_000)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.step == "pack":
+        pack(given.what, given.source, given.to)
+    elif given.step == "fit":
+        fit(Path(given.what), given.out)
+    elif given.step == "score":
+        score(Path(given.what), given.part)
+    else:
+        rules(given.what, given.source, given.most)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What an ECG shows before any diagnosis: beats, the quality of its signals, faults in it."""
