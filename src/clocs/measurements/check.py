@@ -25,10 +25,12 @@ _SAME = 0.002  # the difference of two leads, of the larger
 _LIMBS = {"I": (1.0, 0.0), "II": (0.0, 1.0), **LIMB_LEADS}
 _FOLLOWS, _APART = 0.05, 0.2  # squared differences from the equations, of the whole
 _USUAL_MV, _SPREAD = 0.95, 0.33  # height of the median lead's beat; of its logarithm
-_GAIN = 0.99  # certainty
-_CHEST_GAIN = 2.9  # by which the logarithm of a chest lead's height differs from the others
+_GAIN = 0.999  # certainty
+# By how much the logarithm of a chest lead's height is below and above that of the others.
+_CHEST_GAIN = {"V1": (-3.2, 1.8)}
+_CHEST_GAIN_ELSE = (-2.2, 1.8)
 _SPIKE_HZ = 240.0  # slower rates have no pacing spikes
-_SPIKE_MV, _SPIKE_RATIO = 0.2, 0.7
+_SPIKE_MV, _SPIKE_RATIO, _SPIKE_SHARE = 0.3, 0.8, 0.8
 _SPIKE_MS = (6, 18)
 
 
@@ -161,7 +163,8 @@ def _chest_gain(waves: dict[str, Array]) -> list[Finding]:
     found = []
     for lead, own in height.items():
         apart = own - float(np.median([mv for name, mv in height.items() if name != lead]))
-        if abs(apart) > _CHEST_GAIN:
+        low, high = _CHEST_GAIN.get(lead, _CHEST_GAIN_ELSE)
+        if not low < apart < high:
             sentence = f"{lead} may have a wrong gain: it is {_ratio(float(np.exp(apart)))} "
             found.append(Finding("gain", sentence + "as other chest leads", 0.9))
     return found
@@ -178,7 +181,7 @@ def _spikes(signal: Array, rate: float, beat: TypicalBeat) -> list[Finding]:
     times = np.flatnonzero(np.diff(together, prepend=False) & together) / rate
     near = [bool(((t - times > -0.05) & (t - times < 0.35)).any()) for t in beat.peaks]
     share = float(np.mean(near))
-    if share < 0.6:
+    if share < _SPIKE_SHARE:
         return []
     return [Finding("paced", "spikes before most beats: a pacemaker may be at work", share)]
 
