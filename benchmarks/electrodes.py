@@ -111,7 +111,7 @@ class Network(nn.Module):
 
 def fit(folder: Path, out: Path) -> None:
     beats, interval = both(folder, 0)
-    matrices = np.array([[fault_matrix(a, b) for b in CHEST] for a in LIMB], np.float32)
+    matrices: Array = np.array([[fault_matrix(a, b) for b in CHEST] for a in LIMB], np.float32)
     numbers = np.random.default_rng(0)
     torch.manual_seed(0)
     network = Network(network_input(beats[:1], interval[:1]).shape[1])
@@ -121,7 +121,7 @@ def fit(folder: Path, out: Path) -> None:
         rows = numbers.integers(0, len(beats), BATCH)
         limb = numbers.choice(len(LIMB), BATCH, p=OFTEN)
         chest = numbers.integers(0, len(CHEST), BATCH) * (numbers.random(BATCH) < 0.7)
-        x = matrices[limb, chest] @ np.roll(beats[rows], step % 3 - 1, axis=2)
+        x: Array = matrices[limb, chest] @ np.roll(beats[rows], step % 3 - 1, axis=2)
         size = 0.03 * np.abs(numbers.standard_normal((BATCH, 8, 1), np.float32))
         x = x + size * numbers.standard_normal(x.shape, np.float32)
         given = torch.from_numpy(network_input(x, interval[rows])).float()
@@ -175,7 +175,8 @@ def certain(
     model: ElectrodeModel, beats: Array, interval: Array, place: int, fault: str
 ) -> tuple[Array, Array]:
     """Of each recording with a fault: the certainty that it has one, and the likeliest."""
-    matrix = fault_matrix(*((fault, "") if place == 0 else ("", fault))).astype(np.float32)
+    made = fault_matrix(*((fault, "") if place == 0 else ("", fault)))
+    matrix: Array = made.astype(np.float32)
     chances = model(network_input(matrix @ beats, interval))[place]
     return 1 - chances[:, 0], 1 + chances[:, 1:].argmax(axis=1)
 
@@ -232,7 +233,7 @@ def paced(mv: Array, rate: float, numbers: np.random.Generator) -> Array | None:
     spikes /= max(np.abs(spikes).max(), 1e-9)
     direction = numbers.standard_normal(12)
     size = numbers.uniform(1, 4) / np.abs(direction).max()
-    return mv + size * direction[:, None] * spikes
+    return np.asarray(mv + size * direction[:, None] * spikes)
 
 
 def rules(dataset: str, source: list[str], part: int, most: int) -> None:
@@ -254,13 +255,13 @@ def rules(dataset: str, source: list[str], part: int, most: int) -> None:
         return made
 
     makes: dict[str, tuple[str, Callable[[Array], Array]]] = {
-        "a limb lead inverted": ("inverted", lambda mv: times(mv, numbers.integers(6), -1)),
+        "a limb lead inverted": ("inverted", lambda mv: times(mv, int(numbers.integers(6)), -1)),
         "a lead given twice": ("twice", twice),
         "leads shuffled": ("equations", lambda mv: mv[numbers.permutation(12)]),
         "all × 10 or more": ("gain", lambda mv: mv * 10 ** numbers.integers(1, 4)),
         "all ÷ 10 or more": ("gain", lambda mv: mv / 10 ** numbers.integers(1, 4)),
-        "a lead × 10": ("gain", lambda mv: times(mv, numbers.integers(12), 10)),
-        "a lead ÷ 10": ("gain", lambda mv: times(mv, numbers.integers(12), 0.1)),
+        "a lead × 10": ("gain", lambda mv: times(mv, int(numbers.integers(12)), 10)),
+        "a lead ÷ 10": ("gain", lambda mv: times(mv, int(numbers.integers(12)), 0.1)),
     }
     for patient, mv, rate in recorded(dataset, source):
         if dataset != "ptb" and assign([patient], dataset)[0] != part:

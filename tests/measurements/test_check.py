@@ -48,10 +48,9 @@ def test_swapped_arms_invert_lead_i_and_exchange_the_others(recordings: list[Rec
     """As textbooks have it."""
     signal = recordings[0].signal
     i, ii, iii, avr, avl, avf = with_fault(signal, ARMS, "")[:6]
-    close = {"atol": 0.01}
-    assert np.allclose(i, -signal[0], **close) and np.allclose(ii, signal[2], **close)
-    assert np.allclose(iii, signal[1], **close) and np.allclose(avr, signal[4], **close)
-    assert np.allclose(avl, signal[3], **close) and np.allclose(avf, signal[5], **close)
+    assert np.allclose(i, -signal[0], atol=0.01) and np.allclose(ii, signal[2], atol=0.01)
+    assert np.allclose(iii, signal[1], atol=0.01) and np.allclose(avr, signal[4], atol=0.01)
+    assert np.allclose(avl, signal[3], atol=0.01) and np.allclose(avf, signal[5], atol=0.01)
 
 
 def test_two_swaps_of_the_same_electrodes_change_nothing() -> None:
