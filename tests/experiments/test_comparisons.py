@@ -161,6 +161,21 @@ def test_a_table_over_splits_has_intervals_and_marks() -> None:
     assert "0.780 ± 0.000** [0." in text
 
 
+def test_scores_of_the_rule_that_left_out_copies_are_marked_in_every_table() -> None:
+    cells = [c for c in TRANSFER if c.pretraining.method in ("random", "cmsc")]
+    results = results_of({on_split(c, s) if s else c: 0.7 for c in cells for s in range(5)})
+    for name, run in results.runs.items():
+        assert run.result is not None
+        run.result["left_out_copies"] = 3
+        run.result["copies_together"] = not ("split2" in name and "cmsc" in name)
+    cmsc = cells[1]
+    assert tables.entry_of(results, cmsc, "auc").left_out == 0
+    assert tables.entry_of(results, on_split(cmsc, 2), "auc").left_out == 3
+    rows = dict(tables.split_table(results, "finetune").rows)
+    assert [entry.left_out for entry in rows["CMSC"] if entry and entry.ours] == [3]
+    assert {entry.left_out for entry in rows["Random init."] if entry and entry.ours} == {0}
+
+
 def test_a_table_is_over_the_splits_that_all_have() -> None:
     cells = [c for c in TRANSFER if c.pretraining.method in ("random", "cmsc")]
     means = {on_split(c, s) if s else c: 0.7 + 0.01 * s for c in cells for s in range(5)}

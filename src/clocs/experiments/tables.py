@@ -262,6 +262,7 @@ def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEn
         paper=papers(cell),
         logits=value_of(logits) if len(logits) == len(means) else None,
         ci95=comparisons.interval_over_splits(results, cell, splits),
+        left_out=sum(results.left_out(one) for one in cells),
     )
 
 
@@ -355,8 +356,8 @@ def distance_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
 
 def entry_of(results: Results, cell: Cell, metric: str) -> TableEntry:
     value = results.over_seeds(cell, metric)
-    left_out = (results.result(cell) or {}).get("left_out_copies") or 0
-    return TableEntry(ours=value, why_not="" if value else results.why_not(cell), left_out=left_out)
+    why_not = "" if value else results.why_not(cell)
+    return TableEntry(ours=value, why_not=why_not, left_out=results.left_out(cell))
 
 
 def table_of(
