@@ -1,4 +1,4 @@
-"""One vector per frame by any encoder, and what a linear readout of vectors finds in them.
+"""One vector per frame by any encoder or control, and what a linear readout finds in vectors.
 
 For analyses that look at embeddings themselves. An encoder of many leads gives one vector per
 frame. Those of an encoder of single leads are put side by side, lead by lead.
@@ -6,8 +6,9 @@ frame. Those of an encoder of single leads are put side by side, lead by lead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +21,11 @@ from clocs.evaluation.logistic import LogisticRegression, fit_logistic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import Views, instances
-from clocs.training.checkpoint import Checkpoint
+from clocs.patients.controls import CONTROLS
+from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from clocs.training.embed import embed_instances
 
-AcrossLeads = Literal["side by side", "mean"]
+_AT_ONCE = 1024  # frames that a control sees together
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,25 +98,24 @@ class FrameVectors:
 
 
 def embed_frames(
-    checkpoint: Checkpoint,
+    encoder: Checkpoint | str,
     frames: Frames,
     *,
     split: str | None = None,
-    across_leads: AcrossLeads = "side by side",
     device: torch.device | str = "cpu",
 ) -> FrameVectors:
-    """One vector per frame.
+    """One vector per frame; where a frame lacks a single lead, the mean of the others stands in.
 
     Args:
-        checkpoint: An encoder of single leads, or of many.
+        encoder: An encoder of single leads, or of many; or the name of a control.
         frames: Cut as the encoder expects them.
         split: 'train', 'validation' or 'test'; None for all.
-        across_leads: How vectors of single leads become one: 'side by side' or their 'mean'. Where
-            a frame lacks a lead, the mean of the others takes its place.
         device: Where to compute.
     """
     part = None if split is None else PARTS.index(split)
-    leads = checkpoint.encoder.leads
+    if isinstance(encoder, str):
+        return _of_frames(_control(encoder, frames), frames, np.arange(len(frames)))
+    checkpoint, leads = encoder, encoder.encoder.leads
     if leads:
         checkpoint, frames = checkpoint.for_frame(frames.spec), frames.for_leads(leads)
     rows = instances(frames, of="lead", views=Views(), split=part, leads_at_once=bool(leads))
@@ -125,13 +126,29 @@ def embed_frames(
     if not leads:
         frame, place = np.unique(rows.frame, return_inverse=True)
         mean = _means(z, place, len(frame)).astype(np.float32)
-        if across_leads == "side by side":
-            table = np.repeat(mean[:, None], len(frames.leads), axis=1)
-            table[place, rows.lead] = z
-            mean = table.reshape(len(frame), -1)
-        z = mean
+        table = np.repeat(mean[:, None], len(frames.leads), axis=1)
+        table[place, rows.lead] = z
+        z = table.reshape(len(frame), -1)
+    return _of_frames(z, frames, frame)
+
+
+def _control(name: str, frames: Frames) -> NDArray[np.float32]:
+    """(frames, dim) by a control; a lead that a frame lacks counts as flat."""
+    made = []
+    for start in range(0, len(frames), _AT_ONCE):
+        rows = np.arange(start, min(start + _AT_ONCE, len(frames)))
+        leads = [frames.windows(rows, lead) for lead in range(len(frames.leads))]
+        x = np.nan_to_num(np.stack(leads, axis=1))
+        made.append(CONTROLS[name](x, frames.spec.rate).astype(np.float32))
+    return np.concatenate(made)
+
+
+def _of_frames(
+    vectors: NDArray[np.float32], frames: Frames, frame: NDArray[np.integer]
+) -> FrameVectors:
+    """vectors: (n, dim) of these frames."""
     return FrameVectors(
-        vectors=z,
+        vectors=vectors,
         patient=frames.patient[frame],
         recording=frames.recording[frame],
         segment=frames.segment[frame],
@@ -151,35 +168,65 @@ def without_copies(found: FrameVectors, frames: Frames) -> FrameVectors:
     return found.where(np.isin(found.recording, recordings[first]))
 
 
-def fit_readout(
-    train: FrameVectors, validation: FrameVectors, device: torch.device | str = "cpu"
-) -> LogisticRegression:
-    """A logistic regression on the labeled rows, its L2 penalty chosen on validation."""
-    own = [part.labeled() for part in (train, validation)]
-    if not all(map(len, own)):
-        raise SettingError(
-            f"{train.dataset} has no labels in its training or validation part; a readout needs "
-            "both"
-        )
-    x, y = ([torch.from_numpy(a).to(device) for a in pair] for pair in _pairs(own))
-    return fit_logistic(x[0][None], y[0][None], x[1][None], y[1], multilabel=train.multilabel)
+@dataclass(frozen=True)
+class Readouts:
+    """Logistic regressions per recording, one per encoder; L2 chosen on validation patients."""
 
+    checkpoints: Sequence[Checkpoint]
+    fitted: Sequence[LogisticRegression]
+    multilabel: bool
+    device: torch.device | str
 
-def probabilities(
-    fitted: LogisticRegression, rows: FrameVectors, *, multilabel: bool
-) -> NDArray[np.float64]:
-    """(rows, classes) of the classes that the readout was fitted on."""
-    x = torch.from_numpy(np.ascontiguousarray(rows.vectors)).to(fitted.mean.device)
-    logits = fitted.logits(x[None])[0]
-    chances = logits.sigmoid() if multilabel else logits.softmax(dim=-1)
-    return np.asarray(chances.cpu().numpy())
+    @classmethod
+    def fit(
+        cls,
+        checkpoints: Sequence[Checkpoint],
+        frames: Frames,
+        device: torch.device | str = "cpu",
+    ) -> Readouts:
+        """Learned on the training patients of some frames, whose test patients stay unseen."""
+        fitted = []
+        for one in checkpoints:
+            check_no_leak(one, frames)
+            rows = [
+                embed_frames(one, frames, split=split, device=device).by_recording().labeled()
+                for split in PARTS[:2]
+            ]
+            if not all(map(len, rows)):
+                raise SettingError(
+                    f"{frames.dataset} has no labels in its training or validation part; a "
+                    "readout needs both"
+                )
+            x = [torch.from_numpy(np.ascontiguousarray(part.vectors)).to(device) for part in rows]
+            y = [torch.from_numpy(np.ascontiguousarray(part.target)).to(device) for part in rows]
+            several = {"multilabel": frames.multilabel}
+            fitted.append(fit_logistic(x[0][None], y[0][None], x[1][None], y[1], **several))
+        return cls(checkpoints, fitted, frames.multilabel, device)
+
+    def scores(
+        self, frames: Frames, known: NDArray[np.uint64] | tuple[()] = ()
+    ) -> tuple[FrameVectors, NDArray[np.float64]]:
+        """Labeled test recordings, and (seeds, recordings, classes) the chances of the classes.
+
+        Without copies of what was trained on, and without the contents `known`.
+        """
+        copies = copies_of_seen(self.checkpoints, frames) | np.isin(frames.digests, known)
+        chances = []
+        for one, own in zip(self.checkpoints, self.fitted, strict=True):
+            found = embed_frames(one, frames, split="test", device=self.device)
+            rows = found.by_recording().labeled()
+            rows = rows.where(~copies[rows.recording])
+            x = torch.from_numpy(np.ascontiguousarray(rows.vectors)).to(self.device)
+            logits = own.logits(x[None])[0]
+            chances.append(logits.sigmoid() if self.multilabel else logits.softmax(dim=-1))
+        return rows, torch.stack(chances).double().cpu().numpy()
 
 
 def auc_draws(
     scores: NDArray[np.float64],
     rows: FrameVectors,
     *,
-    seeds: tuple[int, ...] = (0,),
+    seeds: Sequence[int] = (0,),
     resamples: int = 2000,
 ) -> dict[str, Any]:
     """The macro AUC of scores, (seeds, rows, classes), the mean over seeds; with its draws."""
@@ -201,22 +248,19 @@ def with_interval(found: dict[str, Any]) -> dict[str, Any]:
     return facts | {"ci95": clipped_interval(found["draws"])}
 
 
-def about(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Facts about an encoder, for results."""
-    card = checkpoint.card
+def about(encoder: Checkpoint | str) -> dict[str, Any]:
+    """Facts about an encoder or a control, for results."""
+    if isinstance(encoder, str):
+        return {"method": encoder, "seed": 0, "trained_on": None, "encoder": {"name": encoder}}
+    card = encoder.card
     return {
         "method": card.method,
         "seed": card.seed,
         "trained_on": card.dataset,
-        "fingerprint": checkpoint.fingerprint,
+        "fingerprint": encoder.fingerprint,
         "encoder": card.encoder,
         "frame": card.frame.to_dict(),
     }
-
-
-def _pairs(parts: list[FrameVectors]) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    vectors = [np.ascontiguousarray(part.vectors) for part in parts]
-    return vectors, [np.ascontiguousarray(part.target) for part in parts]
 
 
 def _means(values: NDArray[Any], place: NDArray[np.integer], count: int) -> NDArray[np.float64]:

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from clocs.evaluation.bootstrap import check_resamples, interval
 from clocs.frames.frames import Frames
-from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
-from research.analyses.frame_vectors import (
-    FrameVectors,
-    about,
-    auc_draws,
-    embed_frames,
-    fit_readout,
-    probabilities,
-    with_interval,
-)
+from clocs.training.checkpoint import Checkpoint
+from research.analyses.frame_vectors import Readouts, about, auc_draws, with_interval
 from research.noise import check_noise, kinds_at, with_noise
 
 SNR_DB = (18.0, 12.0, 6.0, 0.0)
@@ -57,28 +48,12 @@ def noise_robustness(
     conditions = [(kind, float(db)) for kind in kinds for db in snr_db]
     for condition in conditions:
         check_noise(*condition)
-    for checkpoint in checkpoints:
-        check_no_leak(checkpoint, frames)
-    copies = copies_of_seen(checkpoints, frames)
-    fitted = []
-    for one in checkpoints:
-        train, validation = (
-            embed_frames(one, frames, split=name, device=device).by_recording()
-            for name in ("train", "validation")
-        )
-        fitted.append(fit_readout(train, validation, device))
+    readouts = Readouts.fit(checkpoints, frames, device)
+    seeds = [one.card.seed for one in checkpoints]
 
     def scored(some: Frames) -> dict[str, Any]:
-        rows: list[FrameVectors] = []
-        for one in checkpoints:
-            found = embed_frames(one, some, split="test", device=device).by_recording().labeled()
-            rows.append(found.where(~copies[found.recording]))
-        scores = [
-            probabilities(own, part, multilabel=frames.multilabel)
-            for own, part in zip(fitted, rows, strict=True)
-        ]
-        seeds = tuple(one.card.seed for one in checkpoints)
-        return auc_draws(np.stack(scores), rows[0], seeds=seeds, resamples=resamples)
+        rows, chances = readouts.scores(some)
+        return auc_draws(chances, rows, seeds=seeds, resamples=resamples)
 
     clean, noisy = scored(frames), []
     for kind, db in conditions:

@@ -7,20 +7,27 @@ from typing import Any
 
 from clocs.experiments import paper
 from clocs.experiments.pages import markdown_table
+from clocs.patients.controls import CONTROLS
+from research.analyses.search import ANOTHER_DAY, APART, HALVES
 
 Result = Mapping[str, Any]
 Title = Callable[[Result], str]
 
 NOTHING = "Not measured yet."
-_MIN_RANDOM = 64  # directions
+_SHOWN = (64, 256)  # directions removed; of disease, all
 _WAYS = {"cosine": "cosine", "trained": "trained metric"}
 
 
 def tables(found: Sequence[Result]) -> dict[str, str]:
     """Markdown of every part; of results that are not there it says so."""
+    own = _of(found, "identity and disease")
+    halves = [one for one in own if one["searched_by"] == HALVES]
+    days = [one for one in own if one["searched_by"] == ANOTHER_DAY]
     return {
-        "identity": identity_table(_of(found, "identity and disease")),
-        "privacy": privacy_table(_of(found, "privacy")),
+        "found": found_table(halves, [HALVES]),
+        "days": found_table(days, [HALVES, *APART]),
+        "identity": identity_table(halves),
+        "identity-days": identity_table(days),
         "hospital": hospital_table(_of(found, "other hospital")),
         "noise": _noise(_of(found, "noise")),
     }
@@ -34,6 +41,8 @@ def _of(found: Iterable[Result], analysis: str) -> list[Result]:
 
 def encoder_title(one: Result) -> str:
     facts = one["encoders"][0]
+    if facts["method"] in CONTROLS:
+        return facts["method"].replace("-", " ")
     method = paper.METHOD_TITLES.get(facts["method"], facts["method"])
     leads = len(facts["encoder"].get("leads", ()))
     sees = f"`{facts['encoder']['name']}`" + (f" of {leads} leads" if leads else "")
@@ -52,10 +61,6 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1)
     return markdown_table(titles, listed, words=words) if listed else NOTHING
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
 def _auc(score: Mapping[str, Any]) -> str:
     """An AUC and its interval."""
     if score["auc"] is None:
@@ -67,42 +72,41 @@ def _auc(score: Mapping[str, Any]) -> str:
 def identity_table(found: Sequence[Result], title: Title = encoder_title) -> str:
     rows = []
     for one in found:
+        diseases = [row["directions"] for row in one["rows"] if row["removed"] == "disease"][-1:]
         for row in one["rows"]:
             kind, count = row["removed"], row["directions"]
-            if kind == "random" and count < _MIN_RANDOM:
-                continue  # as if nothing were removed
+            shown = diseases if kind == "disease" else _SHOWN
+            if kind != "nothing" and count not in shown:
+                continue
             first = kind == "nothing"
             removed = "nothing" if first else f"{kind}, {count} of {one['dim']}"
-            search = [_percent(row["search"][way]["top1"]) for way in _WAYS]
+            search = [f"{100 * row['search'][way]['top1']:.1f} %" for way in _WAYS]
             names = [_dataset(one["dataset"]), title(one)] if first else ["", ""]
             rows.append([*names, removed, *search, _auc(row["diagnosis"])])
-    titles = [
-        "test patients of",
-        "encoder",
-        "directions removed",
-        *(f"found, {way}" for way in _WAYS.values()),
-        "diagnosis, AUC",
-    ]
+    ways = [f"found, {way}" for way in _WAYS.values()]
+    titles = ["patients of", "encoder or control", "directions removed", *ways, "diagnosis, AUC"]
     return _table(titles, rows, 3)
 
 
-def privacy_table(found: Sequence[Result], title: Title = encoder_title) -> str:
-    rows = []
-    for one in found:
-        who = "test patients" if one["patients"] == "test" else "all patients"
-        for way, sizes in one["ways"].items():
-            for row in sizes:
-                shares = []
-                for name in ("top1", "top10"):
-                    ends = row[f"{name}_ci95"]
-                    around = f" ({100 * ends[0]:.1f}–{100 * ends[1]:.1f})" if ends else ""
-                    shares.append(f"{_percent(row[name])}{around}")
-                first = row is sizes[0]
-                names = [f"{_dataset(one['dataset'])}, {who}", title(one), _WAYS[way]]
-                chance = f"{100 * row['top1_chance']:.2g} %"
-                rows.append([*(names if first else [""] * 3), f"{row['size']:,}", *shares, chance])
-    titles = ["searched for", "encoder", "compared by", "gallery", "nearest", "among ten", "chance"]
-    return _table(titles, rows, 3)
+def found_table(found: Sequence[Result], kinds: Sequence[str]) -> str:
+    """How often patients are found by pairs of these kinds; the median rank is by the last."""
+    rows, kinds = [], [kind for kind in kinds if all(kind in one["pairs"] for one in found)]
+    heads = kinds
+    best_first = sorted(found, key=lambda one: -one["pairs"][kinds[-1]]["cosine"]["top1"])
+    for one in best_first:
+        for way, title in _WAYS.items():
+            own = [one["pairs"][kind][way] for kind in kinds]
+            heads = [
+                f"{k}, {n['patients']} of {n['size']}" for k, n in zip(kinds, own, strict=True)
+            ]
+            shares = [f"{100 * n['top1']:.0f} % ({_ends(n['ci95'], 100)})" for n in own]
+            rank = f"{own[-1]['median_rank']:g} ({_ends(own[-1]['median_rank_ci95'], 1)})"
+            rows.append([encoder_title(one) if way == "cosine" else "", title, *shares, rank])
+    return _table(["encoder or control", "compared by", *heads, "median rank"], rows, 2)
+
+
+def _ends(around: Sequence[float], times: float) -> str:
+    return "–".join(f"{times * end:.0f}" for end in around)
 
 
 def hospital_table(found: Sequence[Result], title: Title = encoder_title) -> str:
@@ -113,14 +117,8 @@ def hospital_table(found: Sequence[Result], title: Title = encoder_title) -> str
         for name, score in other["concepts"].items():
             own = same["concepts"][name]
             first = name == next(iter(other["concepts"]))
-            rows.append(
-                [
-                    *([where, title(one)] if first else ["", ""]),
-                    name,
-                    _auc(own),
-                    _auc(score),
-                ]
-            )
+            names = [where, title(one)] if first else ["", ""]
+            rows.append([*names, name, _auc(own), _auc(score)])
     titles = ["learned → tested", "encoder", "", "at the same hospital", "at the other"]
     return _table(titles, rows, 3)
 
@@ -137,8 +135,5 @@ def _noise(found: Sequence[Result]) -> str:
             clean = f"{one['clean']['auc']:.3f}" if first else ""
             values = [f"{own[level]:.3f}" if level in own else "–" for level in levels]
             rows.append([*names, kind, clean, *values])
-    titles = [
-        *("test patients of", "encoder", "noise", "without"),
-        *(f"{level:g} dB" for level in levels),
-    ]
-    return _table(titles, rows, 3)
+    titles = ["test patients of", "encoder", "noise", "without"]
+    return _table([*titles, *(f"{level:g} dB" for level in levels)], rows, 3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
                     weights=given.weights,
                     pages=given.pages,
                 )
-            _print("\n".join(f"Wrote {path}." for path in made))
+            print("\n".join(f"Wrote {path}." for path in made))
             return 0
         done = run(
             given.out,
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
             device=given.device,
             seconds=given.seconds,
             retry=given.retry,
-            say=_print,
+            say=partial(print, flush=True),
         )
     except KeyboardInterrupt:
         sys.stderr.write("clocs: interrupted; run the same command again to continue\n")
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         message = re.sub(r"`(\w+)`", lambda m: f"--{m[1]}" if m[1] in names else m[0], str(error))
         sys.stderr.write(f"clocs: {message}\n")
         return 1
-    _print(f"{done.computed} computed, {done.failed} failed, {done.left} left")
+    print(f"{done.computed} computed, {done.failed} failed, {done.left} left")
     return 0 if done.complete else UNFINISHED
 
 
@@ -94,11 +95,6 @@ def _pair(text: str) -> tuple[str, Path]:
     if not name or not folder:
         raise SettingError(f"`ship` is {text!r}; give NAME=FOLDER")
     return name, Path(folder)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Another look at one encoder: another hospital, identity or privacy."""
+    """Another look at one encoder: another hospital, or identity."""
 
     kind: str
     encoder: Pretraining
@@ -133,11 +133,7 @@ def items(stages: str = STAGES) -> list[Item]:
 
 
 def _linear(encoder: Pretraining, seeds: int = 1) -> list[Item]:
-    return [
-        Scoring(encoder, dataset, "linear", share, seeds=seeds)
-        for dataset in DATASETS
-        for share in SHARES
-    ]
+    return _scored(encoder, "linear", *DATASETS, seeds=seeds)
 
 
 def _scored(encoder: Pretraining, protocol: str, *datasets: str, seeds: int = 1) -> list[Item]:
@@ -183,21 +179,17 @@ def _readouts() -> list[Item]:
 
 
 def _hospitals() -> list[Item]:
-    pairs = (BOTH, BOTH[::-1])
     made: list[Item] = []
-    for one, other in pairs:
-        encoders = [Pretraining(WINNER, (one,)), Pretraining(WINNER), Pretraining("cmsc")]
-        encoders += [Pretraining("random-bn")]
+    for one, other in (BOTH, BOTH[::-1]):
+        encoders = [Pretraining(WINNER, (one,))]
+        encoders += [Pretraining(method) for method in (WINNER, "cmsc", "random-bn")]
         made += [Analysis("hospital", encoder, one, other) for encoder in encoders]
     return made
 
 
 def _identity() -> list[Item]:
     encoders = [Pretraining(method) for method in (WINNER, "cmsc", "random-bn")]
-    made: list[Item] = [Analysis("identity", encoder, "physionet2020") for encoder in encoders]
-    for dataset in ("physionet2020", "chapman", "physionet2017"):
-        made += [Analysis("privacy", encoder, dataset) for encoder in encoders]
-    return made
+    return [Analysis("identity", encoder, "physionet2020") for encoder in encoders]
 
 
 def _seeds() -> list[Item]:

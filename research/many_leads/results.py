@@ -28,8 +28,7 @@ _SCORES = (
 )  # fmt: skip
 _TRAINING = ("weights", "sha256", "metrics", "training")
 _ANALYSES = (
-    "same", "other", "rows", "dim", "disease_directions", "ways", "pairs", "patients", "searchable",
-    "readout",
+    "same", "other", "rows", "dim", "pairs", "patients", "readout",
 )  # fmt: skip
 
 Row = dict[str, Any]

@@ -115,9 +115,7 @@ class _Runner:
         for item in wanted:
             if self._why_not(item):
                 continue
-            kind = _kind(item)
-            settings = asdict(item)
-            self.ledger.add(item.name, kind, settings, len(item.encoders) or 1)
+            self.ledger.add(item.name, _kind(item), asdict(item), len(item.encoders) or 1)
             with self.ledger.claim(item.name) as held:
                 if not held:
                     continue

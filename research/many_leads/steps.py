@@ -25,7 +25,6 @@ from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.loop import Epoch
 from research.analyses.identity import identity_and_disease
 from research.analyses.label_mapping import other_hospital
-from research.analyses.privacy import privacy
 from research.many_leads.data import StudyData
 from research.many_leads.items import (
     LEADS,
@@ -71,15 +70,9 @@ class Bench:
 
     def _pretrain(self, item: Pretraining, on_epoch: Callable[[Epoch], None]) -> dict[str, Any]:
         frames = self.data.frames(*item.datasets)
-        plan = self.recipe.plan(
-            item.method,
-            frames,
-            item.seed,
-            self.device,
-            encoder=item.encoder,
-            most_leads=item.most_leads,
-            factors=item.factors,
-        )
+        names = ("encoder", "most_leads", "factors")
+        wanted: Any = {name: getattr(item, name) for name in names}
+        plan = self.recipe.plan(item.method, frames, item.seed, self.device, **wanted)
         made = pretrain_frames(
             frames,
             plan,
@@ -126,11 +119,8 @@ class Bench:
                 self._under(name, one) for name, one in zip(conditions, best.further, strict=True)
             ],
             "tried": [
-                {
-                    "lr": one.evaluation.settings.get("lr"),
-                    "auc_validation": one.evaluation.auc_validation_mean,
-                }
-                for one in tried
+                {"lr": e.settings.get("lr"), "auc_validation": e.auc_validation_mean}
+                for e in (one.evaluation for one in tried)
             ],
             "encoder_seeds": [one.card.seed for one in own],
             "weights": count_weights(own[0]),
@@ -212,18 +202,9 @@ class Bench:
         checkpoint, frames = self.checkpoint(item.encoder), self.data.frames(item.dataset)
         if item.kind == "hospital":
             assert item.other is not None
-            other = self.data.frames(item.other)
-            resamples = self.recipe.resamples
-            return other_hospital(
-                [checkpoint], frames, other, resamples=resamples, device=self.device
-            )
-        if item.kind == "identity":
-            return identity_and_disease(checkpoint, frames, device=self.device)
-        seen = {one.dataset for one in checkpoint.card.trained_on}
-        who: Any = "test" if item.dataset in seen else "unseen"
-        found = privacy(checkpoint, frames, patients=who, device=self.device)
-        found.pop("draws", None)  # a number of galleries; in a ledger, draws are bytes
-        return found
+            other, common = self.data.frames(item.other), {"resamples": self.recipe.resamples}
+            return other_hospital([checkpoint], frames, other, device=self.device, **common)
+        return identity_and_disease(checkpoint, frames, device=self.device)
 
 
 def result_of(one: GroupResult) -> dict[str, Any]:

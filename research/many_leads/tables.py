@@ -7,7 +7,7 @@ from typing import Any
 
 from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
 from clocs.models.model_card import table
-from research.analyses.tables import NOTHING, hospital_table, identity_table, privacy_table
+from research.analyses.tables import NOTHING, hospital_table, identity_table
 from research.many_leads.items import (
     BOTH,
     DATASETS,
@@ -35,25 +35,12 @@ LEAD_TITLES = {
 }
 
 
-def score_of(
-    results: StudyResults,
-    dataset: str,
-    protocol: str,
-    method: str,
-    share: float,
-    leads: str = "12",
-) -> Row | None:
-    return pick(
-        results.scores,
-        dataset=dataset,
-        protocol=protocol,
-        method=method,
-        share=share,
-        leads=leads,
-        most_leads=None,
-        network=None,
-        datasets=list(BOTH),
-    )
+_MAIN = {"most_leads": None, "network": None, "datasets": list(BOTH), "leads": "12"}
+
+
+def score_of(results: StudyResults, **wanted: Any) -> Row | None:
+    """The score with these values, of the study's main encoders unless they say otherwise."""
+    return pick(results.scores, **(_MAIN | wanted))
 
 
 def pick(rows: Iterable[Row], **wanted: Any) -> Row | None:
@@ -127,7 +114,7 @@ def parts(results: StudyResults) -> dict[str, str]:
     """Tables of `docs/encoders.md` by name; 'Not measured yet.' where there are no results."""
     by_kind = {
         kind: [row for row in results.analyses if row["kind"] == kind]
-        for kind in ("hospital", "identity", "privacy")
+        for kind in ("hospital", "identity")
     }
     return {
         "encoders-scores": scores(results),
@@ -137,7 +124,6 @@ def parts(results: StudyResults) -> dict[str, str]:
         "encoders-hospital": hospital_table(by_kind["hospital"], encoder_title),
         "encoders-single-lead": single_lead(results),
         "encoders-identity": identity_table(by_kind["identity"], encoder_title),
-        "encoders-privacy": privacy_table(by_kind["privacy"], encoder_title),
         "encoders-again": trained_again(results),
         "encoders-cost": cost(results),
     }
@@ -150,7 +136,8 @@ def scores(results: StudyResults) -> str:
         rows = []
         for protocol, title in PROTOCOLS.items():
             for method in (WINNER, *METHODS, SCRATCH):
-                own = [score_of(results, dataset, protocol, method, share) for share in SHARES]
+                wanted = {"dataset": dataset, "protocol": protocol, "method": method}
+                own = [score_of(results, share=share, **wanted) for share in SHARES]
                 if any(own):
                     rows.append([TITLES[method], title, *map(cell, own)])
         if rows:
@@ -195,7 +182,8 @@ def by_leads(results: StudyResults) -> str:
         for method, protocol in columns:
             full = with_conditions(results, method, protocol)
             tested = full if leads == "12" else condition_of(full, f"leads {leads}")
-            learned = score_of(results, "physionet2020", protocol, method, 1.0, leads=leads)
+            wanted = {"dataset": "physionet2020", "protocol": protocol, "method": method}
+            learned = score_of(results, share=1.0, leads=leads, **wanted)
             cells += [cell(tested), cell(full if leads == "12" else learned)]
         rows.append([LEAD_TITLES[leads], *cells])
     if not columns:
@@ -234,7 +222,7 @@ def single_lead(results: StudyResults) -> str:
     """Encoders used on one lead."""
     most = results.recipe.get("most_leads")
     kinds: dict[str, dict[str, Any]] = {
-        f"CMSMLC, views of 1 to {most} leads": {"method": WINNER, "most_leads": None},
+        f"CMSMLC, views of 1 to {most} leads": {"method": WINNER},
         "CMSMLC, views of one lead": {"method": WINNER, "most_leads": 1},
         "the paper's CNN, CMSC": {"method": "cmsc", "network": "cnn"},
     }
@@ -245,18 +233,8 @@ def single_lead(results: StudyResults) -> str:
     tests += [("cardiology", "12")]
     for dataset, leads in tests:
         for title, wanted in kinds.items():
-            own = [
-                pick(
-                    results.scores,
-                    **({"network": None} | wanted),
-                    dataset=dataset,
-                    leads=leads,
-                    share=share,
-                    protocol="linear",
-                    datasets=list(BOTH),
-                )
-                for share in SHARES
-            ]
+            wanted |= {"dataset": dataset, "leads": leads, "protocol": "linear"}
+            own = [score_of(results, share=share, **wanted) for share in SHARES]
             if any(own):
                 where = f", lead {leads}" if leads != "12" else ""
                 rows.append([f"{DATASET_TITLES[dataset]}{where}", title, *map(cell, own)])

@@ -61,11 +61,12 @@ def test_the_command_fills_a_page(
 ) -> None:
     checkpoint.save(tmp_path / "seed-0.safetensors")
     page, out = tmp_path / "page.md", tmp_path / "out"
-    page.write_text("<!-- clocs:privacy -->\n<!-- /clocs -->\n", encoding="utf-8")
-    words = ["privacy", str(tmp_path / "seed-0.safetensors"), "--data", str(small_store.path)]
+    page.write_text("<!-- clocs:days -->\n<!-- /clocs -->\n", encoding="utf-8")
+    words = ["identity", str(tmp_path / "seed-0.safetensors"), "--data", str(small_store.path)]
     assert main([*words, "--out", str(out), "--fill", str(page), "--device", "cpu"]) == 0
     (found,) = read_all(out)
-    assert f"| {found['searchable']} |" in page.read_text(encoding="utf-8")
+    everybody = found["patients"]
+    assert f"halves, {everybody} of {everybody} |" in page.read_text(encoding="utf-8")
 
 
 def test_two_datasets_are_needed_for_another_hospital(
@@ -74,7 +75,7 @@ def test_two_datasets_are_needed_for_another_hospital(
     checkpoint.save(tmp_path / "seed-0.safetensors")
     words = ["hospital", str(tmp_path / "seed-0.safetensors"), "--data", str(small_store.path)]
     assert main([*words, "--out", str(tmp_path)]) == 1
-    assert "give two" in capsys.readouterr().err
+    assert "others to test on" in capsys.readouterr().err
 
 
 def test_saved_frames_are_analysed_without_polars(
@@ -86,7 +87,7 @@ def test_saved_frames_are_analysed_without_polars(
         "import sys; sys.modules['polars'] = sys.modules['xxhash'] = None\n"
         "from research.analyses.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = ["privacy", str(tmp_path / "seed-0.safetensors"), "--device", "cpu"]
+    words = ["identity", str(tmp_path / "seed-0.safetensors"), "--device", "cpu"]
     more = ["--data", str(tmp_path / "frames.safetensors"), "--out", str(tmp_path / "out")]
     subprocess.run([sys.executable, "-c", code, *words, *more], check=True)
     assert len(read_all(tmp_path / "out")) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from numpy.typing import NDArray
 
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, seen_patients
 from research.analyses.directions import (
     disease_directions,
     identity_directions,
     random_directions,
 )
 from research.analyses.frame_vectors import FrameVectors
-from research.analyses.identity import identity_and_disease, identity_and_disease_of_vectors
+from research.analyses.identity import SICK, WELL, identity_and_disease, of_vectors
 
 PEOPLE, DIM = 900, 12
 IDENTITY, DISEASE = slice(0, 5), slice(5, 8)
@@ -58,8 +59,8 @@ def people(turn: NDArray[np.float64] | None = None, *, multilabel: bool = False)
 @pytest.fixture(scope="module", params=[False, True], ids=["one label", "several labels"])
 def measured(request: pytest.FixtureRequest) -> dict[tuple[str, int], dict[str, Any]]:
     made = people(mixed(), multilabel=request.param)
-    found = identity_and_disease_of_vectors(made, removed=(1, 3, 5), resamples=50)
-    assert found["disease_directions"] == 3
+    found = of_vectors(made, made.part("test"), removed=(1, 3, 5), resamples=50)
+    assert found["searched_by"] == "halves" and found["pairs"].keys() == {"halves"}
     json.dumps(found, allow_nan=False)
     return {(row["removed"], row["directions"]): row for row in found["rows"]}
 
@@ -135,6 +136,39 @@ def test_random_directions_are_at_right_angles_and_the_same_again() -> None:
     assert not np.allclose(one.axes, random_directions(like, seed=1).axes)
 
 
+def test_another_dataset_is_searched_by_days_and_diagnosed_by_patients_not_learned_on() -> None:
+    """Directions are learned on one dataset and removed from another, of four visits each."""
+    learned = people(mixed())
+    draw, count = np.random.default_rng(3), 120
+    sick = draw.integers(0, 2, count)
+    vectors = 0.15 * draw.normal(size=(count, 4, DIM))
+    vectors[:, :, IDENTITY] += 2 * draw.normal(size=(count, 1, 5))
+    vectors[:, :, 5] += 3 * sick[:, None]
+    who = np.repeat(np.arange(count), 8)
+    elsewhere = replace(
+        learned,
+        vectors=np.repeat((vectors @ mixed()).reshape(-1, DIM), 2, axis=0).astype(np.float32),
+        patient=who,
+        recording=np.repeat(np.arange(4 * count), 2),
+        segment=np.tile([0, 1], 4 * count),
+        split=np.full(8 * count, 2),
+        target=np.stack([sick, 1 - sick], axis=1).astype(np.uint8)[who],
+        dataset="elsewhere",
+        labels=(SICK, WELL),
+    )
+    days = np.tile([0.0, 0.0, 5.0, 400.0], count)
+    found = of_vectors(learned, elsewhere, days=days, removed=(5,), resamples=50)
+    assert found["searched_by"] == "another day"
+    assert {"halves", "same day", "1 to 7 days", "over a year"} < found["pairs"].keys()
+    before, without, at_random = found["rows"]
+    assert without["removed"] == "identity" and at_random["removed"] == "random"
+    assert before["search"]["trained"]["top1"] > 0.9 and before["diagnosis"]["auc"] > 0.95
+    assert without["search"]["cosine"]["top1"] < 0.1 and without["diagnosis"]["auc"] > 0.95
+    shuffled = replace(elsewhere, target=np.roll(elsewhere.target, 8 * 31, axis=0))
+    by_chance = of_vectors(learned, shuffled, removed=(), resamples=50)
+    assert 0.3 < by_chance["rows"][0]["diagnosis"]["auc"] < 0.7
+
+
 def test_an_encoder_is_measured_with_its_settings(
     checkpoint: Checkpoint, small_frames: Frames
 ) -> None:
@@ -145,3 +179,19 @@ def test_an_encoder_is_measured_with_its_settings(
     assert kinds[:2] == [("nothing", 0), ("identity", 4)]
     assert found["rows"][0]["search"]["cosine"]["size"] == len(small_frames.patients_of(2))
     json.dumps(found)
+
+
+def test_patients_whom_an_encoder_has_seen_are_left_out_for_all(
+    checkpoint: Checkpoint, small_frames: Frames
+) -> None:
+    """Under another split, training patients of the encoder are among the test patients."""
+    seen = seen_patients(checkpoint, small_frames)
+    splits = map(small_frames.with_split_seed, range(1, 100))
+    other = next(s for s in splits if (~seen[np.unique(s.patient[s.split == 2])]).sum() > 3)
+    given: dict[str, Any] = {"removed": (), "resamples": 20}
+    own = identity_and_disease(checkpoint, other, **given)
+    assert own["patients_seen"] > 0
+    assert own["patients"] + own["patients_seen"] == len(other.patients_of(2))
+    control = identity_and_disease("median-beat", other, besides=[checkpoint], **given)
+    assert control["patients"] == own["patients"]
+    assert identity_and_disease("median-beat", other, **given)["patients_seen"] == 0

@@ -26,7 +26,6 @@ ONLY = (
     "linear-1/physionet2020/random-bn-",
     "finetune-1/physionet2020/random-chapman+physionet2020/conditions",
     "identity/physionet2020/cmsmlc",
-    "privacy/chapman/cmsmlc",
     "hospital/chapman/physionet2020/cmsmlc-chapman+",
 )
 
@@ -62,7 +61,7 @@ def test_a_page_gets_the_sections_that_have_results(runs: Path, tmp_path: Path) 
     command = ["--report", str(runs), "--out", str(tmp_path), "--fill", str(page)]
     assert main(command) == 0
     text = page.read_text(encoding="utf-8")
-    for name in ("scores", "leads", "noise", "hospital", "identity", "privacy"):
+    for name in ("scores", "leads", "noise", "hospital", "identity"):
         assert f"<!-- clocs:encoders-{name} -->\n\n|" in text or f"{name} -->\n\n###" in text
     assert "<!-- clocs:encoders-single-lead -->\n\nNot measured yet." in text
     once = read(tmp_path / FILE)

@@ -51,10 +51,8 @@ def test_vectors_of_single_leads_are_side_by_side(
 ) -> None:
     checkpoint = groups[0][0]
     wide = embed_frames(checkpoint, small_frames, split="test")
-    narrow = embed_frames(checkpoint, small_frames, split="test", across_leads="mean")
     leads = len(small_frames.leads)
-    assert wide.vectors.shape == (len(narrow), 16 * leads)
-    assert np.allclose(wide.vectors.reshape(-1, leads, 16).mean(axis=1), narrow.vectors, atol=1e-5)
+    assert wide.vectors.shape[1] == 16 * leads
     second = embed_frames(checkpoint, small_frames.with_leads(small_frames.leads[1:2]))
     own = second.part("test").vectors
     assert np.allclose(wide.vectors.reshape(-1, leads, 16)[:, 1], own, atol=1e-5)

@@ -182,7 +182,7 @@ def _header(lines: list[str], comments: tuple[str, ...]) -> Header:
         signals,
         tuple((name, _count(frames)) for name, frames in parts),
         comments,
-        _recorded_at(lines[0][match.end() :]),
+        _recorded_at(lines[0][match.end() :]) or _day_in(comments),
     )
 
 
@@ -207,6 +207,12 @@ def _recorded_at(text: str) -> str | None:
     except ValueError:
         return None  # no such date
     return moment.isoformat() if time else moment.date().isoformat()
+
+
+def _day_in(comments: tuple[str, ...]) -> str | None:
+    """The day in a comment 'ECG date: 01/10/1990', as PTB's headers have it."""
+    own = [text for text in comments if text.lower().startswith("ecg date:")]
+    return _recorded_at(own[0]) if own else None
 
 
 def _signals(lines: list[str]) -> tuple[Signal, ...]:

@@ -3,31 +3,40 @@
 Two questions. Is the nearest neighbor the same patient: for a recording's first half among all
 second halves and, where patients have several recordings, for a recording among all others? And do
 the ten nearest other patients share the diagnosis more often than chance? Where no patient has two
-recordings, as in the paper's four datasets, the same patient means the same recording.
+recordings, as in the paper's four datasets, the same patient means the same recording. Controls
+that learn nothing (`clocs.patients.controls`) are scored beside the encoders.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 
 from clocs._version import __version__
 from clocs.errors import LeakError, SettingError
 from clocs.frames.splits import PARTS, split_patients
-from clocs.patients.embed import embed_levels, frame_with_halves, own_frame, store_leads
-from clocs.patients.embeddings import Embeddings, halves
+from clocs.frames.views import ALL_LEADS
+from clocs.patients.controls import CONTROLS
+from clocs.patients.embed import (
+    embed_levels,
+    frame_with_halves,
+    own_frame,
+    store_leads,
+    store_windows,
+)
+from clocs.patients.embeddings import Embeddings, collect, halves
 from clocs.patients.encode import frame_of
 from clocs.patients.index import PatientIndex
+from clocs.patients.rows import Level, frame_rows
 from clocs.recording import FrameSpec
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card
@@ -39,7 +48,7 @@ NEAREST = 10
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Scores of one encoder on one store.
+    """Scores of one encoder, or of one control, on one store.
 
     `halves` and `recordings` have the share of queries whose nearest neighbor is of the same
     patient (`top1`) or who have one among the ten nearest (`top10`), the same of random vectors
@@ -52,7 +61,7 @@ class Retrieval:
     number of patients.
     """
 
-    method: str
+    method: str  # or the name of a control
     seed: int
     run: str  # equal for the seeds of one pre-training only
     embedding_dim: int
@@ -88,7 +97,9 @@ def retrieval(
     device: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Retrieval]:
-    """Scores of each encoder, all on the same frames of the same patients: those never seen.
+    """Scores of each encoder, then of each control, on the same patients: those never seen.
+
+    Controls see the frames of the first encoder.
 
     Args:
         checkpoints: Checkpoints, their files, or folders (then all seeds).
@@ -99,7 +110,7 @@ def retrieval(
         frame: Seconds of a frame. By default the dataset's, or that of its segments for halves of
             recordings that hold only one; an encoder does best on the frame of its training.
         device: 'cpu', 'cuda' …; the best one by default.
-        progress: Called with (encoders done, encoders in total).
+        progress: Called with (encoders and controls done, all of them).
     """
     encoders = [encoder for one in checkpoints for encoder in load_checkpoints(one)]
     opened, where = as_store(store), pick_device(device)
@@ -114,10 +125,19 @@ def retrieval(
         )
     chosen = store_leads(trained[0], opened, leads)
     only, counts = unseen_recordings(encoders, opened, split=split, split_seed=split_seed)
+    first, total = encoders[0], len(encoders) + len(CONTROLS)
+    common: dict[str, Any] = {"only": only, "leads": chosen}
+    facts: dict[str, Any] = {
+        "store": opened.manifest.dataset,
+        "split": split,
+        "split_seed": split_seed,
+        "leads": chosen,
+        "one_recording_each": int(only.sum()) == counts["patients"],
+        **counts,
+    }
     scores = []
-    for done, encoder in enumerate(encoders):
-        progress(done, len(encoders))
-        found = _scores(encoder, opened, only, chosen, frame, where)
+    for encoder in encoders:
+        progress(len(scores), total)
         card, settings = encoder.card, encoder.card.training
         epochs = card.metrics.get("epochs")
         scores.append(
@@ -125,22 +145,34 @@ def retrieval(
                 method=card.method,
                 seed=card.seed,
                 run=_run(card),
-                embedding_dim=encoder.encoder.embedding_dim,
                 pretrain=card.dataset,
                 trained=f"{epochs} epochs, lr {settings['lr']:g}"
                 if epochs and "lr" in settings
                 else "",
-                store=opened.manifest.dataset,
-                split=split,
-                split_seed=split_seed,
-                leads=chosen,
                 frame_trained=card.frame_trained,
-                one_recording_each=int(only.sum()) == counts["patients"],
-                **counts,
-                **found,
+                **facts,
+                **_scores(
+                    partial(embed_levels, encoder, opened, device=where, **common),
+                    *_frames(encoder, opened, frame),
+                ),
             )
         )
-    progress(len(encoders), len(encoders))
+    for name in CONTROLS:
+        progress(len(scores), total)
+        embedded = partial(_control_levels, name, first, opened, **common)
+        scores.append(
+            Retrieval(
+                method=name,
+                seed=0,
+                run=name,
+                pretrain=None,
+                trained="",
+                frame_trained=first.card.frame_trained,
+                **facts,
+                **_scores(embedded, *_frames(first, opened, frame)),
+            )
+        )
+    progress(total, total)
     return scores
 
 
@@ -192,26 +224,59 @@ def unseen_recordings(
     return only & first, {"patients": unseen, "patients_seen": seen, "copies": copies}
 
 
-def _scores(
-    checkpoint: Checkpoint,
-    store: Store,
-    only: NDArray[np.bool_],
-    leads: tuple[str, ...],
-    seconds: float | None,
-    device: torch.device,
-) -> dict[str, Any]:
-    """The frame, and the answers to the questions, as in `Retrieval`."""
-    frame = own_frame(checkpoint, store) if seconds is None else frame_of(checkpoint, seconds)
-    embedded = partial(embed_levels, checkpoint, store, only=only, leads=leads, device=device)
+class _Embedded(Protocol):
+    def __call__(self, *, levels: Sequence[Level], spec: FrameSpec) -> dict[Level, Embeddings]: ...
+
+
+def _frames(
+    checkpoint: Checkpoint, store: Store, seconds: float | None
+) -> tuple[FrameSpec, FrameSpec]:
+    """The frame to compare patients in, and that of halves of recordings."""
+    if seconds is not None:
+        return (frame_of(checkpoint, seconds),) * 2
+    return own_frame(checkpoint, store), frame_with_halves(checkpoint, store)
+
+
+def _scores(embedded: _Embedded, frame: FrameSpec, spec: FrameSpec) -> dict[str, Any]:
+    """The dimensions, the frame, and the answers to the questions, as in `Retrieval`."""
     made = embedded(levels=["frame", "recording", "patient"], spec=frame)
-    spec = frame_with_halves(checkpoint, store) if seconds is None else frame
     frames = made["frame"] if spec == frame else embedded(levels=["frame"], spec=spec)["frame"]
     return {
+        "embedding_dim": made["frame"].vectors.shape[1],
         "frame": frame,
         "halves": _halves(frames, spec),
         "recordings": _recordings(made["recording"], frame),
         "diagnosis": diagnosis(made["patient"]),
     }
+
+
+def _control_levels(
+    name: str, checkpoint: Checkpoint, store: Store, *, levels: Sequence[Level], **chosen: Any
+) -> dict[Level, Embeddings]:
+    """As `embed_levels`, by a control: of all leads at once, in the frames of the encoder."""
+    own = store_windows(checkpoint, store, **chosen)
+    plan = own.plan
+    first = np.concatenate(([0], np.cumsum(plan.counts)))
+
+    def vectors() -> Iterator[NDArray[np.float32]]:
+        for i, values, steps in plan.windows(own.chosen):
+            frames = slice(first[i], first[i + 1])
+            there = plan.present[frames] & plan.kept[frames, None]
+            x = np.zeros((*there.shape, values.shape[2]), np.float32)
+            x[:, plan.has[i]] = (values * steps[:, :, None]).transpose(1, 0, 2)
+            x[~there] = 0
+            yield CONTROLS[name](x[there.any(axis=1)], plan.spec.rate)
+
+    made = list(vectors())
+    return collect(
+        made,
+        levels,
+        frame_rows(plan, own.chosen, all_leads=ALL_LEADS),
+        made[0].shape[1],
+        encoder=name,
+        frame=plan.spec.seconds,
+        leads=own.spec.leads,
+    )
 
 
 def _run(card: Card) -> str:
