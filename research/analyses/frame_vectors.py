@@ -199,8 +199,10 @@ class Readouts:
                 )
             x = [torch.from_numpy(np.ascontiguousarray(part.vectors)).to(device) for part in rows]
             y = [torch.from_numpy(np.ascontiguousarray(part.target)).to(device) for part in rows]
-            several = {"multilabel": frames.multilabel}
-            fitted.append(fit_logistic(x[0][None], y[0][None], x[1][None], y[1], **several))
+            several = frames.multilabel
+            fitted.append(
+                fit_logistic(x[0][None], y[0][None], x[1][None], y[1], multilabel=several)
+            )
         return cls(checkpoints, fitted, frames.multilabel, device)
 
     def scores(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,7 @@ def identity_and_disease(
     if not len(unseen):
         raise SettingError(f"the encoders have seen all these patients of {frames.dataset}")
     if isinstance(encoder, Checkpoint):  # controls learn nothing, not even a mean
-        train = found.part("train")
-        found, unseen = standardized_by(train, found, unseen)
+        found, unseen = standardized_by(found.part("train"), found, unseen)
         if searched is not None:
             (unseen,) = standardized_by(unseen, unseen)
     return {
@@ -129,7 +129,7 @@ def of_vectors(
         most = min(found.vectors.shape[1] - 1, len(directions))
         counts = {count for count in removed if count <= most}
         for count in sorted(counts | {most} if name == "disease" else counts):
-            left = every.changed(lambda x, d=directions, n=count: d.remove(x, n))
+            left = every.changed(partial(directions.remove, count=count))
             scores = left.scores(kind, resamples)
             rows.append({"removed": name, "directions": count} | scores)
     return {
@@ -166,8 +166,8 @@ class Measured:
 
     def scores(self, kind: str, resamples: int) -> dict[str, Any]:
         """Search and diagnosis by what is left."""
-        *learned, rows = self.diagnosed
-        scores = ridge_scores(*learned, rows) if learned else cross_validated(rows)
+        own, rows = self.diagnosed, self.diagnosed[-1]
+        scores = ridge_scores(*own) if len(own) > 1 else cross_validated(rows)
         found = auc_draws(scores[None], rows, resamples=resamples)
         return {"search": self.search(kind, resamples), "diagnosis": with_interval(found)}
 

@@ -97,7 +97,7 @@ def save(found: dict[str, Any], out: Path) -> Path:
     """Write a result under a name that its settings give, replacing an earlier one of them."""
     encoder = found["encoders"][0]
     seeds = "-".join(str(one["seed"]) for one in found["encoders"])
-    where = found.get("dataset")
+    where = str(found.get("dataset"))
     if found["analysis"] == "other hospital":
         where = f"{found['same']['tested_on']}-{found['other']['tested_on']}"
     elif found.get("learned_on", where) != where:

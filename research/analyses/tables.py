@@ -42,7 +42,7 @@ def _of(found: Iterable[Result], analysis: str) -> list[Result]:
 def encoder_title(one: Result) -> str:
     facts = one["encoders"][0]
     if facts["method"] in CONTROLS:
-        return facts["method"].replace("-", " ")
+        return str(facts["method"]).replace("-", " ")
     method = paper.METHOD_TITLES.get(facts["method"], facts["method"])
     leads = len(facts["encoder"].get("leads", ()))
     sees = f"`{facts['encoder']['name']}`" + (f" of {leads} leads" if leads else "")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from functools import partial
 from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError
@@ -76,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
             device=given.device,
             seconds=given.seconds,
             retry=given.retry,
-            say=partial(print, flush=True),
+            say=print,
         )
     except KeyboardInterrupt:
         sys.stderr.write("clocs: interrupted; run the same command again to continue\n")

@@ -480,8 +480,8 @@ def retrieval_table(scores: Sequence[Retrieval]) -> Table:
         (name, *(_over_seeds(seeds, part, field) for _, part, field, _ in shown))
         for name, seeds in zip(names, runs.values(), strict=True)
     ]
-    seeds = sorted({one.seed for one in scores})
-    notes = [f"mean ± sd over seeds {', '.join(map(str, seeds))}"] if len(seeds) > 1 else []
+    seeds = sorted({one.seed for own in runs.values() if len(own) > 1 for one in own})
+    notes = [f"mean ± sd over seeds {', '.join(map(str, seeds))}"] if seeds else []
     notes.append(f"leads {', '.join(first.leads)}")
     if first.one_recording_each:
         notes.append("every patient has one recording: a match is the other half of the same one")

@@ -135,7 +135,7 @@ def retrieval(
         "one_recording_each": int(only.sum()) == counts["patients"],
         **counts,
     }
-    scores = []
+    scores: list[Retrieval] = []
     for encoder in encoders:
         progress(len(scores), total)
         card, settings = encoder.card, encoder.card.training
