@@ -52,7 +52,7 @@ def encoder_title(one: Result) -> str:
 def _dataset(name: str | None) -> str:
     if name is None:
         return "no data"
-    return " + ".join(paper.DATASET_TITLES.get(part, part) for part in name.split("+"))
+    return " + ".join(paper.DATASET_TITLES.get(part, part.upper()) for part in name.split("+"))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
@@ -97,7 +97,7 @@ def found_table(found: Sequence[Result], kinds: Sequence[str]) -> str:
         for way, title in _WAYS.items():
             own = [one["pairs"][kind][way] for kind in kinds]
             heads = [
-                f"{k}, {n['patients']} of {n['size']}" for k, n in zip(kinds, own, strict=True)
+                f"{k}, {n['patients']:,} of {n['size']:,}" for k, n in zip(kinds, own, strict=True)
             ]
             shares = [f"{100 * n['top1']:.0f} % ({_ends(n['ci95'], 100)})" for n in own]
             rank = f"{own[-1]['median_rank']:g} ({_ends(own[-1]['median_rank_ci95'], 1)})"

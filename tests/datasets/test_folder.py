@@ -236,6 +236,16 @@ def test_the_header_s_codes_are_labels_by_their_names(data: Path) -> None:
     assert named.manifest.labels == ("odd", "fibrillation")
 
 
+def test_headers_of_ptb_give_the_diagnosis_the_day_and_the_person(data: Path) -> None:
+    said = ["age: 81", "sex: female", "ECG date: 01/10/1990", "Diagnose:"]
+    record(data, "a", comments=[*said, "Reason for admission: Myocardial infarction"])
+    record(data, "b", comments=["ECG date: n/a", "Reason for admission: n/a"])
+    store = prepared(data, labels="header")
+    found = rows(store, "labels", "taken", "age", "sex")
+    assert found["a"] == (["Myocardial infarction"], "1990-10-01", 81.0, "female")
+    assert found["b"] == ([], None, None, None)
+
+
 def test_leads_are_renamed_and_chosen_and_a_missing_one_is_missing(data: Path) -> None:
     record(data, "a", leads=("ECG1", "ch2", "V1"))
     record(data, "b", leads=("I", "V1"))
