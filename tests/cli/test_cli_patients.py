@@ -364,7 +364,7 @@ def test_distances_and_retrieval_print_their_numbers(
     assert 0.5 < facts["separability"] <= 1 and 0 <= facts["overlap"] <= 1
     assert facts["intra_mean"] < facts["inter_mean"]
     assert plot.read_bytes().startswith(b"%PDF")
-    (score,) = as_json("evaluate", run, small_store.path, "--protocol", "retrieval")
+    score, *_ = as_json("evaluate", run, small_store.path, "--protocol", "retrieval")
     assert score["patients_seen"] == 0 and score["halves"]["top1"] > score["halves"]["chance"]
     shown = clocs("evaluate", run, small_store.path, "--protocol", "retrieval").stdout
     assert "chance" in shown and "random-bn" in shown
