@@ -149,8 +149,8 @@ def test_minimal_filtering_changes_rounding_alone(
     for filters in (True, False):
         monkeypatch.setattr(residual, "FILTERS", filters)
         made.append(encoder.encode(weights, buffers, x))
-    assert torch.allclose(*made, atol=1e-10)
-    assert not torch.equal(*made)
+    assert torch.allclose(made[0], made[1], atol=1e-10)
+    assert not torch.equal(made[0], made[1])
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clocs.experiments.comparisons import FAMILY, Contest, verdicts_markdown
+from clocs.experiments.comparisons import FAMILY, Contest, contests, verdicts_markdown
 from clocs.experiments.duel import Effect, effects, factorial_figure, factorial_tables
 from clocs.experiments.grid import Cell, factor_cell, grid, run_name
 from clocs.experiments.ledger import Run
 from clocs.experiments.results import Results
 
-from .test_comparisons import contests, results_of, table_2
+from .test_comparisons import results_of, table_2
 
 DRAWS = 2000
 LEAST = 2 / (DRAWS + 1)  # the least p of so many draws

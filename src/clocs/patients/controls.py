@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.patients.beats import qrs_complexes
+from clocs.measurements.beats import qrs_complexes
 
 BEAT_S: Final = np.arange(-20, 40) / 100  # of a beat, around the middle of its QRS complex
 BAND_HZ: Final = np.arange(1.0, 41.0, 2.0)  # where bands of 2 Hz begin
