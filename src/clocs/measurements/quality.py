@@ -62,7 +62,11 @@ class SignalQuality:
 
 
 def signal_quality(recording: Recording) -> SignalQuality:
-    """How well each lead of a recording can be read; flat throughout where it is under 2 s."""
+    """How well each lead of a recording can be read.
+
+    Args:
+        recording: As `clocs.read` gives it; all its leads are 'flat' where it is under 2 s.
+    """
     stretches = stretches_of(recording)
     coefficients = fitted()
     measured = [
