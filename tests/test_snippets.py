@@ -33,6 +33,7 @@ PAGES = {page: ROOT / page for page in RUN}
 NOT_RUN = {
     "source .venv/bin/activate": "only the shell that a person types in",
     "script/": "sets up .venv first (test_demo.py, test_fuzz.py)",
+    "python -m benchmarks.": "needs published recordings (tests/measurements)",
     "clocs export": "takes seconds to trace (test_export.py, test_wheel.py)",
 }
 # Words that are added to a command, by its beginning, the longest that fits: less of the same.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import clocs
 from clocs import Frames, Store
+from clocs.encoders.make import ENCODERS
 from clocs.errors import CheckpointError, ClocsWarning, LeakError, SettingError
 from clocs.evaluation.evaluate import evaluate_many
 from clocs.frames.make import make_frames
@@ -79,6 +81,15 @@ class Seeing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(x)
         return x.mean(dim=-1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_rows() -> Iterator[None]:
+    """Encoders of others are rows of `ENCODERS`, which other tests go through."""
+    before = dict(ENCODERS)
+    yield
+    ENCODERS.clear()
+    ENCODERS.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from fuzz.run import fuzz, replay
 from fuzz.targets import TARGETS
 from fuzz.worker import Tally
 
-INPUTS = 12  # of each target; `script/fuzz` reads more
+INPUTS = 6  # of each target; `script/fuzz` reads more
 
 
 @pytest.fixture(scope="module")

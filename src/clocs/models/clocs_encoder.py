@@ -118,7 +118,7 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             groups: (n,) the patient of each recording.
         """
         fewest = 1 if self.checkpoint is not None else 2
-        X = self._checked(X, reset=True, ensure_min_samples=fewest)
+        X = self._checked(X, reset=True, ensure_min_samples=fewest, ensure_min_features=2)
         patients = np.arange(len(X)) if groups is None else np.asarray(groups)
         if self.checkpoint is not None:
             self._arrays(X[:1], patients[:1])

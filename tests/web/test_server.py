@@ -1,0 +1,15 @@
+"""How both servers end."""
+
+from __future__ import annotations
+
+import signal
+
+from clocs.web.server import GracefulServer
+
+
+def test_the_first_signal_lets_requests_finish_and_the_second_ends_at_once() -> None:
+    server = GracefulServer(lambda scope: None, grace=1.0)
+    server.handle_exit(signal.SIGTERM, None)
+    assert server.should_exit and not server.force_exit
+    server.handle_exit(signal.SIGTERM, None)
+    assert server.force_exit
