@@ -40,6 +40,7 @@ from clocs.web.body_reader import BodyReader
 from clocs.web.shield import RefusedError
 
 _AT_ONCE = 4  # batches
+_SMALL = 2  # recordings of a batch
 _BODIES = 256  # being received, waiting or being read
 _TOGETHER = 1920.0  # seconds of ECG, summed over leads: 16 of ten seconds and twelve leads
 _SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -257,9 +258,12 @@ class Service:
         self.metrics.ready.set_function(lambda: float(self.state == "ready"))
 
     def _on_batch(self, items: int, alone: bool) -> None:
-        """A batch alone has all cores, unless a body is read; several are faster side by side."""
+        """A large batch alone has all cores, unless a body is read.
+
+        Several are faster side by side; for a small one, waking the threads takes longer than it.
+        """
         self.metrics.batches.observe(items)
-        alone = alone and not self.reader.admitted
+        alone = alone and items > _SMALL and not self.reader.admitted
         threads = self._cores if alone else self._cores // self._at_once
         if threads != torch.get_num_threads():
             torch.set_num_threads(threads)  # of the calling thread
