@@ -72,9 +72,9 @@ VARIANTS: dict[str | None, tuple[str, dict[str, Any]]] = {
     ),
 }
 ABLATIONS = (None, "instance-pairs", "norm-per-view", "unnormalised", "segments3", "segments4")
-# The forms of each method, of which the best on validation patients is compared with the others'
-# best: the paper's first, and as many of each. Where segments are as long as frames, the two last
-# are those of `FORMS_OF_EQUAL_FRAMES`.
+# Eight forms of each method, the paper's first; the best on validation patients is compared with
+# the best of the others. Where segments are as long as frames, the last ones are those of
+# `FORMS_OF_EQUAL_FRAMES`; 'tasks-other' are the tasks that the paper used on the other dataset.
 _BOTH, _STRETCHED = "gaussian>sa_t", "stretch>gaussian(sigma=0.03)"
 FORMS: dict[str, tuple[dict[str, Any], ...]] = {
     "cmsc": (
