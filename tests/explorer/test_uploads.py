@@ -102,7 +102,7 @@ def test_duplicate_names_and_too_many_bytes_are_refused(
 
 def test_reading_that_takes_too_long_is_stopped(recording: Recording) -> None:
     with pytest.raises(SourceError, match="more than"):
-        read_in_process(wfdb_files(recording), seconds=0.001)
+        read_in_process(wfdb_files(recording), seconds=1e-9)
 
 
 def test_an_upload_finds_its_own_patient(served: Served, recording: Recording) -> None:
