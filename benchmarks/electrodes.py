@@ -155,7 +155,7 @@ def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Ar
             alarms = np.where(np.isin(number, [*kept]), clean, 0)
             limit = max(0.5, np.quantile(alarms, 1 - FALSE_ALARMS[place]))
             told = {k: ((faulty[k][1] == k) & (faulty[k][0] > limit)).mean() for k in kept}
-            worst = min(kept, key=lambda k, told=told: told[k])  # type: ignore[misc]
+            worst = min(told, key=told.__getitem__)
             if told[worst] >= 0.6:
                 break
             kept.remove(worst)

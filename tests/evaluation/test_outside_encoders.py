@@ -1,4 +1,4 @@
-"""Encoders of others, as ONNX files and torch modules, are scored by the rules of this package."""
+"""Outside encoders, as ONNX files and torch modules, are scored by the rules of this package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ class Token(Tiny):
 class Seeing(nn.Module):
     """Notes what it is given."""
 
-    seen: list[Tensor] = []  # noqa: RUF012  # of all copies
+    seen: ClassVar[list[Tensor]] = []  # of all copies
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(x)
@@ -85,7 +85,7 @@ class Seeing(nn.Module):
 
 @pytest.fixture(scope="module", autouse=True)
 def own_rows() -> Iterator[None]:
-    """Encoders of others are rows of `ENCODERS`, which other tests go through."""
+    """Outside encoders are rows of `ENCODERS`, which other tests go through."""
     before = dict(ENCODERS)
     yield
     ENCODERS.clear()

@@ -86,9 +86,9 @@ class Waits(FakeDataset):
     go: Path | None = None
 
     def read(self, entry: Entry) -> Recording:
-        if self.go is not None and self.log is not None:
+        if (go := self.go) is not None and self.log is not None:
             note(self.log, f"{ray.get_runtime_context().get_node_id()} {entry.id}")
-            wait_for(lambda: int(entry.id[1:]) < HALT or self.go.exists())  # type: ignore[union-attr]
+            wait_for(lambda: int(entry.id[1:]) < HALT or go.exists())
         number = int(entry.id[1:])
         if number % 10 == 3:
             raise UnusableError("flat", "all leads are flat")

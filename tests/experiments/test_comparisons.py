@@ -280,7 +280,7 @@ def test_claims_hold_by_test_and_not_by_sign() -> None:
     assert own.verdict == "holds"
     untested = above_byol(results_of(table_2(), without_draws=tuple(table_2())))
     assert (untested.ours, untested.tested) == ("12 of 12", "0 above, 0 below of 0")
-    assert untested.verdict == "cannot be told"
+    assert untested.verdict == "undecided"
 
 
 def test_a_claim_does_not_hold_where_too_many_comparisons_are_below() -> None:

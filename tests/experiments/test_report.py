@@ -158,10 +158,10 @@ def test_claims_are_counted_in_our_runs_as_in_the_papers(filled: Path) -> None:
         "PhysioNet 2020 → Cardiology: CMSC with 25 % of the labels is above random with all labels"
     ]
     assert few.ours.startswith("0.700 vs 0.600")  # on validation patients
-    assert (few.tested, few.verdict) == ("not distinguishable, on test", "cannot be told")
+    assert (few.tested, few.verdict) == ("not distinguishable, on test", "undecided")
     below = found["Transfer (table 2): CMLC is below CMSC and below CMSMLC"]
     assert below.ours == below.recount == "11 of 12"
-    assert below.verdict == "cannot be told"  # by sign alone, one fails
+    assert below.verdict == "undecided"  # by sign alone, one fails
     patients = [claim for about, claim in found.items() if about.startswith("Patients")]
     assert [claim.verdict for claim in patients] == ["holds", "holds"]
 

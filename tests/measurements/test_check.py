@@ -109,7 +109,9 @@ def test_spikes_before_beats_are_found(recordings: list[Recording]) -> None:
     paced = []
     for one in recordings:
         signal = one.signal
-        peaks = typical_beat(signal, one.rate).peaks - 0.12  # type: ignore[union-attr]
+        beat = typical_beat(signal, one.rate)
+        assert beat is not None
+        peaks = beat.peaks - 0.12
         signal[:, np.maximum(np.rint(peaks * one.rate).astype(int), 0)] += 3.0
         paced.append(with_signal(one, signal))
     assert share_with(paced, "paced") >= 0.9

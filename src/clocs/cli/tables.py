@@ -310,7 +310,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
         "test": f"{frames} of {result.test_patients:,} patients",
         **{f"  {name}": words for name, words in folds.items()},
         "left out, without a label": result.unlabeled_recordings or None,
-        "left out, copies of training recordings": result.left_out_copies or None,
+        "left out, copies of other recordings": result.left_out_copies or None,
     }
     shown = [
         (name, said(value, inside=False)) for name, value in facts.items() if value is not None

@@ -175,7 +175,7 @@ def _load(given: Checkpoint | Sequence[Checkpoint] | Path | str) -> Sequence[Che
 
 
 def _check_training_data(groups: Sequence[Sequence[Checkpoint]], frames: Frames) -> None:
-    """Say what the leak guard cannot know of encoders of others.
+    """Say what the leak guard cannot know of outside encoders.
 
     Raises:
         LeakError: One was trained on all patients of these frames' dataset.
@@ -213,7 +213,7 @@ def frames_for(
 
 
 def _frame_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> FrameSpec:
-    """The store's frame; for encoders of many leads, of another length or of others, their own."""
+    """The store's frame; for encoders of many leads, of another length or from outside, theirs."""
     filters, usual = _filters_of_encoders(groups, store), store.manifest.frame
 
     def differs(one: Checkpoint) -> bool:

@@ -34,7 +34,7 @@ class Evaluation:
     `labels_count` is the number of what `by` counts, where it was given. `random_…` compare with
     the stronger untrained encoder, p corrected for the number of methods; None where there was no
     comparison. `random_encoder` is its kind where it is not the method's own, whose weights cannot
-    be drawn anew. `pretrain` is 'unknown' where it is not known what an encoder of others was
+    be drawn anew. `pretrain` is 'unknown' where it is not known what an outside encoder was
     trained on. `better_than` names the other methods given that this one beats in a paired test,
     corrected for all pairs; None where there was only one. `curve` is the validation AUC after
     every epoch, one list per seed, where recorded. `unlabeled_recordings` are in no part.

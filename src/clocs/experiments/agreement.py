@@ -125,5 +125,5 @@ def sentences(counts: Mapping[str, Mapping[str, Any]]) -> list[str]:
             f"paper's in {order['best_agrees']} ({share:.0f} %; by chance in "
             f"{order['best_by_chance']:.0f})."
         )
-    words = zip(claims.values(), ("hold", "do not hold", "cannot be told", "not run"), strict=True)
+    words = zip(claims.values(), ("hold", "do not hold", "undecided", "not run"), strict=True)
     return [*lines, f"Claims, by test: {', '.join(f'{count} {word}' for count, word in words)}."]

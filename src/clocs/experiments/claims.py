@@ -26,10 +26,10 @@ RULE = (
     "taken on test patients, p is multiplied by the number of pairs that could have been taken; "
     "Holm's correction covers the claim's comparisons of one number of leads, E and F. A claim "
     "holds where as many comparisons are above as it needs, does not hold where too many are below "
-    "for that, and cannot be told otherwise. If methods were exchangeable: how many comparisons "
+    "for that, and is undecided otherwise. If methods were exchangeable: how many comparisons "
     "would come out above if the names of the methods were shuffled, without any effect."
 )
-Verdict = Literal["holds", "does not hold", "cannot be told", "not run"]
+Verdict = Literal["holds", "does not hold", "undecided", "not run"]
 _NOT_RUN: Literal["not run"] = "not run"
 # transfers above SimCLR: who, leads, E, and how many of 24 the paper claims
 _ABOVE_SIMCLR = (
@@ -159,7 +159,7 @@ def _counted(
     verdicts = _tested(results, made)
     above, below = verdicts.count("above"), verdicts.count("below")
     needed = len(pairs) if needed is None else needed
-    told: Verdict = "does not hold" if len(pairs) - below < needed else "cannot be told"
+    told: Verdict = "does not hold" if len(pairs) - below < needed else "undecided"
     chance = sum(_if_exchangeable(len(a), len(b), pick) for a, b in pairs) * len(made) / len(pairs)
     return replace(
         claim,
@@ -297,6 +297,6 @@ def _distances(results: Results) -> Iterable[Claim]:
                 claim,
                 ours=f"{fmean(cmsc[key]):.3f} vs {fmean(simclr[key]):.3f}",
                 tested="over seeds alone",
-                verdict=verdicts.get(one.verdict, "cannot be told"),
+                verdict=verdicts.get(one.verdict, "undecided"),
             )
         yield claim

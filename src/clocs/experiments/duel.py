@@ -74,10 +74,13 @@ def effects(results: Results) -> list[Effect]:
 def _switched(dataset: str, factor: str, losses: Iterable[str]) -> list[tuple[Cell, Cell]]:
     """Pairs of cells with and without a factor, alike in everything else."""
     return [
-        (factor_cell(loss, dataset, own), factor_cell(loss, dataset, without))
+        (
+            factor_cell(loss, dataset, own),
+            factor_cell(loss, dataset, [n for n in own if n != factor]),
+        )
         for loss in losses
         for own in factor_subsets()
-        if factor in own and (without := tuple(name for name in own if name != factor)) is not None
+        if factor in own
     ]
 
 

@@ -35,6 +35,8 @@ from clocs.figures.canvas import as_address, save
 from clocs.files import PUBLIC, write_atomic
 
 PAGE, COVERAGE = "index.html", "coverage.json"
+_TABLES = TABLES | {"factorial": factorial_tables, "forms": forms_tables}
+_FIGURES = FIGURES | {"factorial": factorial_figure}
 _FOLDED = ("label-efficiency", "appendix-linear", "appendix-transfer")  # shown on request
 _LEGEND = (
     "Test AUC per frame, of probabilities, mean ± sd over seeds; its 95 % interval in brackets. "
@@ -162,10 +164,8 @@ def section_of(results: Results, name: str) -> Section:
     cells = grid(name)
     without = [cell for cell in cells if results.result(cell) is None]
     missing = Counter(results.why_not(cell).partition(":")[0] for cell in without)
-    tables = TABLES | {"factorial": factorial_tables, "forms": forms_tables}
-    figures = FIGURES | {"factorial": factorial_figure}
-    shown = tables[name](results, cells) if name in tables else []
-    figure = figures[name](results, cells) if name in figures else None
+    shown = _TABLES[name](results, cells) if name in _TABLES else []
+    figure = _FIGURES[name](results, cells) if name in _FIGURES else None
     return Section(
         name,
         len(cells),

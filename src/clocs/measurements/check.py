@@ -7,7 +7,6 @@ chosen on validation patients (benchmarks/electrodes.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -72,16 +71,12 @@ def check(recording: Recording) -> list[Finding]:
     limbs = _equations({lead: wave for lead, wave in waves.items() if lead in _LIMBS})
     chest = _chest_gain({lead: wave for lead, wave in waves.items() if lead in CHEST})
     found += whole + limbs + chest
-    if not (limbs or chest) and set(LEADS) <= {*part.leads} and not found_twice(found):
+    twice = any(one.kind == "twice" for one in found)  # shapes then say nothing of electrodes
+    if not (limbs or chest or twice) and set(LEADS) <= {*part.leads}:
         places = [part.leads.index(lead) for lead in LEADS]
         some = TypicalBeat(beat.values[places], beat.peaks, beat.spread[places])
         found += [Finding(*one) for one in swapped_electrodes(some)]
     return sorted(found, key=lambda one: -one.certainty)
-
-
-def found_twice(found: Sequence[Finding]) -> bool:
-    """Whether a lead is given twice, so that shapes say nothing about electrodes."""
-    return any(one.kind == "twice" for one in found)
 
 
 def _twice(waves: dict[str, Array]) -> list[Finding]:
@@ -112,7 +107,7 @@ def _equations(waves: dict[str, Array]) -> list[Finding]:
         if alike > 1 - _APART and times < 0:
             return [Finding("inverted", f"{lead} may be inverted", alike)]
         if alike > 1 - _APART and not 0.2 < times < 5:
-            sentence = f"{lead} may have a wrong gain: it is {_ratio(times)} by the other leads"
+            sentence = f"{lead} may have a wrong gain: the other leads make it {_ratio(times)}"
             return [Finding("gain", sentence, alike)]
         return [_broken(f"{lead} does not follow from the other limb leads", apart)]
     names = ("III", "II", "I") if {"I", "II", "III"} <= waves.keys() else tuple(waves)
@@ -165,8 +160,9 @@ def _chest_gain(waves: dict[str, Array]) -> list[Finding]:
         apart = own - float(np.median([mv for name, mv in height.items() if name != lead]))
         low, high = _CHEST_GAIN.get(lead, _CHEST_GAIN_ELSE)
         if not low < apart < high:
-            sentence = f"{lead} may have a wrong gain: it is {_ratio(float(np.exp(apart)))} "
-            found.append(Finding("gain", sentence + "as other chest leads", 0.9))
+            size = _ratio(float(np.exp(apart)))
+            sentence = f"{lead} may have a wrong gain: beside other chest leads it is {size}"
+            found.append(Finding("gain", sentence, 0.9))
     return found
 
 

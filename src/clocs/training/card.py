@@ -44,7 +44,7 @@ INPUT_OFFSETS = {NORMALIZATION: 0.0, CENTERED: -0.5, IN_MV: 0.0, STANDARDIZED: 0
 NOTICE = (
     "Embeddings are learned to tell patients apart: treat them as data that can identify a person."
 )
-UNKNOWN = "unknown"  # the dataset of an encoder of others of which no one says what it saw
+UNKNOWN = "unknown"  # the dataset of an outside encoder whose training data nobody states
 NOT_FINITE = "not finite"  # the status of a training that diverged
 
 MAX_BYTES = 1 << 20  # of a card; real ones have 2,000

@@ -1,4 +1,4 @@
-"""Encoders of others: an ONNX file or a torch module, with what it must be given, as a checkpoint.
+"""Outside encoders: an ONNX file or a torch module, with what it must be given, as a checkpoint.
 
 What it must be given stands in a file beside the ONNX file, `encoder.toml` beside `encoder.onnx`,
 or in the arguments of `clocs.outside_encoder`: the same words for both. `clocs evaluate` then cuts,
