@@ -16,10 +16,12 @@ from clocs.encoders.residual import (
     EPSILON,
     LEAD_PRESENCE,
     WHOLE,
+    WIDTHS,
     Conv,
     MultiLead,
     Network,
     _convolve,
+    _network,
 )
 from research.encoder_recordings import Pool, crops, random_subset
 
@@ -47,10 +49,26 @@ class Variant:
     temperature: float = 0.2
     stretch: float = 1.2
     noise: float = 0.03  # mV
+    stride: int = 2  # of the stem; 4 is half of the work
+    kernel: int = 5  # of the blocks
 
     @property
     def samples(self) -> int:
         return round(self.seconds * RATE)
+
+
+@dataclass(frozen=True)
+class Design(MultiLead):
+    """The shipped network with another stride or kernel."""
+
+    stride: int = 2
+    kernel: int = 5
+
+    @property
+    def network(self) -> Network:
+        stem = Conv("stem", len(self.leads), WIDTHS[0], 15, self.stride)
+        widths = (*WIDTHS, self.embedding_dim // 2)
+        return _network(stem, widths, self.kernel, averages=True, masked=True)
 
 
 def centered(x: Tensor) -> Tensor:
@@ -139,7 +157,10 @@ class Net(nn.Module):
     def __init__(self, variant: Variant, seed: int, device: torch.device) -> None:
         super().__init__()
         self.variant = v = variant
-        spec = MultiLead(leads=LEADS, samples=v.samples, embedding_dim=v.embedding_dim)
+        spec = Design(
+            leads=LEADS, samples=v.samples, embedding_dim=v.embedding_dim,
+            stride=v.stride, kernel=v.kernel,
+        )  # fmt: skip
         self.network = spec.network
         self.training_map: FeatureMap = feature_map  # may be a compiled one
         keys = torch.tensor([seed])
@@ -227,7 +248,7 @@ class Heads(nn.Module):
         )
         self.decode = (
             nn.Sequential(
-                nn.Conv1d(width, 256, 5, padding=2), nn.GELU(), nn.Conv1d(256, 12 * 16, 1)
+                nn.Conv1d(width, 256, 5, padding=2), nn.GELU(), nn.Conv1d(256, 96 * v.stride, 1)
             )
             if v.reconstruct
             else None
@@ -284,8 +305,8 @@ def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
     loss = patient_nce(a, b, pool.patient[rows], v.temperature)
     if heads.decode is not None:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            made = heads.decode(h)  # (n, 12·16, steps): 16 samples a step
-        made = made.float().unflatten(1, (12, 16)).transpose(2, 3).flatten(2)[..., :n]
+            made = heads.decode(h)  # (n, 12·16, steps): 16 samples a step, 32 at stride 4
+        made = made.float().unflatten(1, (12, 8 * v.stride)).transpose(2, 3).flatten(2)[..., :n]
         wanted = net.normalized(clean, there)[0]
         error = functional.smooth_l1_loss(made, wanted, reduction="none").mean(dim=-1)
         loss = loss + v.reconstruct * (error * there).sum() / there.sum()

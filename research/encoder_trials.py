@@ -77,6 +77,23 @@ SECOND = (
     Trial("24-temperature", "The mix at half the temperature.", {"mix": 0.5, "temperature": 0.1}),
 )  # fmt: skip
 
+# Each is a change of 22-reconstruct.
+_SHARP = {"temperature": 0.1}
+THIRD = (
+    Trial("30-sharp", "22-reconstruct at half the temperature.", _SHARP),
+    Trial("31-stride", "The same with a stem of stride 4: half of the work.",
+          {**_SHARP, "stride": 4}),
+    Trial("32-kernel", "30-sharp with kernels of 3 in place of 5.", {**_SHARP, "kernel": 3}),
+    Trial("33-all-data", "30-sharp, and all datasets are learned from.", {**_SHARP, "data": "all"}),
+    Trial("34-moments", "30-sharp, and the spread over time is pooled, too.",
+          {**_SHARP, "pool": "moments"}),
+    Trial("35-narrow", "31-stride with a narrower last stage.",
+          {**_SHARP, "stride": 4, "embedding_dim": 512}),
+    Trial("36-sharper", "30-sharp at half the temperature again.", {"temperature": 0.05}),
+    Trial("37-dense", "30-sharp, and three quarters of the views see up to twelve leads.",
+          {**_SHARP, "mix": 0.75}),
+)  # fmt: skip
+
 
 def save(net: Net, path: Path) -> None:
     """Weights in half precision, statistics of batch norm in full."""
@@ -202,6 +219,13 @@ class Study:
             intent = f"{best[0]} at full length once more, to see the spread of seeds."
             self.run("full-1-again", intent, self.variant_of(best[0]), self.full_steps, seed=1)
 
+    def third(self) -> None:
+        base = self.variant_of("22-reconstruct")
+        for trial in THIRD:
+            variant = replace(base, **trial.change)
+            if not self.run(trial.name, trial.intent, variant, self.full_steps):
+                break
+
     def second(self, longest: int) -> None:
         """The second round; `longest`: steps of the last training, 0 for none."""
         base = Variant(**self.done()["full-1"]["variant"])
@@ -249,6 +273,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--full-steps", type=int, default=12_000)
     parser.add_argument("--second", action="store_true", help="the second round of trials")
+    parser.add_argument("--third", action="store_true", help="the third round")
     parser.add_argument("--longest", type=int, default=0, help="its best for so many steps")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--tiny", action="store_true", help="few recordings and steps")
@@ -280,6 +305,9 @@ def main() -> None:
         given.batch or (4 if given.tiny and not on_gpu else 512), given.tiny,
         Compiled(feature_map) if on_gpu else feature_map, given.reserve,
     )  # fmt: skip
+    if given.third:
+        study.third()
+        return
     if given.second:
         study.second(given.longest)
         return
