@@ -7,7 +7,8 @@ line prints it without a traceback.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Self
 
 # Control characters but the line break, separators of lines, marks that reverse text.
@@ -42,6 +43,13 @@ def first_of(names: Sequence[str], most: int, mark: str = ", ", noun: str = "") 
     """At most so many names for a message, and how many more (of what) there are."""
     more = len(names) - most
     return mark.join(names[:most]) + (f" and {more:,} more {noun}".rstrip() if more > 0 else "")
+
+
+def suggestion(given: str, known: Iterable[str], otherwise: str = "choose one of") -> str:
+    """What a message ends with: the name that was most likely meant, else all that there are."""
+    names = list(known)
+    close = get_close_matches(str(given).lower(), names, n=1)
+    return f"did you mean {close[0]}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
 
 
 def with_extra(name: str) -> str:

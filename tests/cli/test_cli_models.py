@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 import clocs
+import command_line
 import edf_files
 from clocs.cli.main import Root
-from clocs.models.model_card import model_card
+from clocs.models.model_card import model_card, shipped_models
 from clocs.training.card import SHIPPED
 
 
@@ -29,6 +30,25 @@ def test_models_are_listed_with_data_leads_rate_size_score_and_license() -> None
         assert one["size"] == sum(path.stat().st_size for path in SHIPPED[name].files)
         assert one["auc_ci95"][0] <= one["auc"] <= one["auc_ci95"][1]
     assert "Shipped models" in typed("models")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_no_terminal_is_so_narrow_that_names_are_broken(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = typed("models")
+    for model in shipped_models():
+        assert all(word in shown for word in (model["name"], model["kind"], *model["data"]))
+
+
+def test_an_encoder_in_place_of_a_classifier_names_the_classifiers_on_it(tmp_path: Path) -> None:
+    file = edf_files.write(tmp_path, [edf_files.signal("II")], name="my.edf")
+    said = command_line.clocs("predict", "cmsmlc-many-leads", file, code=1).stderr
+    on_it = "use rhythm-chapman or diagnoses-physionet2020 or rhythm-physionet2017"
+    assert on_it in said
+    said = command_line.clocs("predict", "cmsc-chapman", file, code=1).stderr
+    assert "run `clocs finetune cmsc-chapman STORE --out" in said
 
 
 @pytest.mark.parametrize("name", SHIPPED)

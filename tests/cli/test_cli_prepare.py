@@ -51,3 +51,14 @@ def test_a_wrong_option_is_one_sentence(
     said = clocs("prepare", "folder", data, "--out", tmp_path / "s", *arguments, code=1).stderr
     assert words in said and "Traceback" not in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_a_limit_takes_so_many_recordings_from_all_over_the_source(
+    data: Path, tmp_path: Path
+) -> None:
+    words = ("prepare", "folder", data, "--patient", "folder", "--out", tmp_path / "s")
+    made = json.loads(clocs(*words, "--limit", 2, "--json").stdout)
+    assert (made["recordings"], made["patients"]) == (2, 2)  # the first and the last
+    assert made["settings"]["limit"] == "2"
+    assert "another settings" in clocs(*words, code=1).stderr  # it is not taken for all of them
+    assert "--limit is 0; give at least 1" in clocs(*words, "--limit", 0, code=1).stderr

@@ -131,7 +131,7 @@ def test_leads_that_recordings_have_are_counted_and_no_others(tmp_path: Path) ->
     ]
     assert info["rates"] == {"500": 40}
     page = io.StringIO()
-    Console(file=page, width=100).print(store_tables(info))
+    Console(file=page, width=100).print(store_tables(info, "store"))
     assert "15 recordings lack some of these leads" in page.getvalue()
 
 
@@ -140,7 +140,7 @@ def test_tables_show_the_counts_and_the_reasons_of_the_quarantine(tmp_path: Path
 
     def shown(verbose: bool) -> str:
         page = io.StringIO()
-        Console(file=page, width=100).print(store_tables(info, verbose=verbose))
+        Console(file=page, width=100).print(store_tables(info, "my store", verbose=verbose))
         return page.getvalue()
 
     text = shown(verbose=False)
@@ -149,7 +149,7 @@ def test_tables_show_the_counts_and_the_reasons_of_the_quarantine(tmp_path: Path
     assert all(reason in text for reason in info["quarantine"])
     ids = [one["id"] for one in info["quarantine_list"]]
     assert sum(f" {one} " in text for one in ids) == len(info["quarantine"]) < len(ids)
-    assert "`clocs info --verbose` lists all" in text
+    assert "clocs info 'my store' --verbose" in text
     assert all(f" {one} " in shown(verbose=True) for one in ids)
 
 

@@ -51,12 +51,13 @@ def test_an_answer_at_once_imports_nothing_heavy(
 def test_a_mistyped_word_gets_one_sentence_with_what_was_meant() -> None:
     for words, said in {
         ("pretrain", "x", "--epoch", 3): "pretrain has no option --epoch; did you mean --epochs?",
+        ("pretrain", "x", "--keep", "bets"): "--keep is 'bets'; did you mean best?",
+        ("pretrain", "x"): "--out is missing: clocs pretrain STORE... --out PATH",
         ("pretran", "x"): "there is no command 'pretran'; did you mean pretrain?",
         ("retrieval", "x"): "there is no command retrieval any more; use `clocs evaluate "
         "CHECKPOINT... STORE --protocol retrieval`",
         ("explore", "--store", "x"): "explore has no --store any more; give the stores "
         "without it: `clocs explore STORE`",
-        ("pretrain", "x"): "Missing option '--out'",
         ("pretrain", "x", "--out", "y", "--seeds", "many"): "'many' is not a valid integer",
         ("pretrain", "x", "--out", "y", "--lr", -1): "-1.0 is not in the range",
     }.items():
@@ -97,3 +98,8 @@ def test_the_shell_completes_commands_options_and_words() -> None:
     assert "plain,pretrain" in completed("pre")
     assert "plain,--epochs" in completed("pretrain x --ep")
     assert "plain,patient" in completed("embed x y --level pa")
+    assert "plain,rhythm-chapman" in completed("predict rh")
+    assert "plain,cmsc\n" in completed("pretrain x --method cm")
+    assert "plain,ptbxl" in completed("prepare pt")
+    assert "plain,AFIB" in completed("predict rhythm-chapman x --label A")
+    assert "file,records" in completed("info records")

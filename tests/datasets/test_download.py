@@ -524,7 +524,7 @@ def test_a_damaged_note_about_a_partial_file_starts_it_over(
 def test_addresses_and_names_are_checked(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"`url` is 'file:///etc'; it must begin with https"):
         download("mitbih", out=tmp_path, url="file:///etc")
-    with pytest.raises(SettingError, match="no published dataset 'folder'; use one of cardiology"):
+    with pytest.raises(SettingError, match="no published dataset 'folder'; choose one of card"):
         download("folder", out=tmp_path)
     with pytest.raises(SettingError, match="chapman is not published file by file"):
         plan_download("chapman", only=["a"])

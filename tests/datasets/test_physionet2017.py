@@ -90,7 +90,7 @@ def test_unknown_names_and_options_are_refused_with_the_known_ones(folder: Path)
         open_dataset("physionet2017", folder, reference="v9")
     with pytest.raises(SettingError, match="does not take `color`; it has `reference`"):
         open_dataset("physionet2017", folder, color="red")
-    with pytest.raises(SettingError, match="no dataset 'ptb'; use one of cardiology, chap"):
+    with pytest.raises(SettingError, match="no dataset 'ptb'; did you mean ptbxl"):
         open_dataset("ptb", folder)
     with pytest.raises(SettingError, match="chapman needs a source"):
         open_dataset("chapman")

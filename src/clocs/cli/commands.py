@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LISTED = ("title", "page", "version", "license", "size", "citation", "next")
 ELSEWHERE = (demo, embed, explore, index, serve, similar)
 UNFINISHED = 3  # exit code: no error, but not everything is done
+_WIDE = 120  # columns of a terminal that has room for all that is known of a model
 SHOWN = 40  # rows of predictions in the terminal
 
 
@@ -128,8 +129,9 @@ def prepare(call: Call, *, out: str = "store", dry_run: bool = False) -> Answer:
     from clocs.models.describe import store_facts
 
     facts, where = store_facts(made), parse_path_or_url(out)
-    words = f"\nThe store is {where}. Next: clocs pretrain {where} --method cmsc --out runs/cmsc"
-    return Answer(facts, [tables.store_tables(facts), words])
+    following = f"clocs pretrain {shlex.quote(str(where))} --method cmsc --out runs/cmsc"
+    words = f"\nThe store is {where}. Next: {following}"
+    return Answer(facts, [tables.store_tables(facts, where), words])
 
 
 def _preview(call: Call, out: str) -> Answer:
@@ -161,7 +163,7 @@ def info(call: Call, *, verbose: bool = False) -> Answer:
         kind, facts = call(progress=progress)
     cards = facts if isinstance(facts, list) else [facts]
     if kind == "store":
-        shown = [tables.store_tables(facts, verbose=verbose)]
+        shown = [tables.store_tables(facts, call.given["path"], verbose=verbose)]
     elif kind == "index":
         shown = [tables.words_table(f"Index {facts['index']}", facts, tables.INDEX)]
     elif kind == "classifier":
@@ -181,7 +183,7 @@ def models(call: Call) -> Answer:
 
         listed = shipped_models()
         more = "More about one: clocs models NAME"
-        return Answer(listed, [tables.models_table(listed), more])
+        return Answer(listed, [tables.models_table(listed, all_columns=out.width >= _WIDE), more])
     name, text = call()
     return Answer({"name": name, "card": text}, [text.rstrip("\n")])
 

@@ -34,7 +34,7 @@ from clocs.cli.messages import (
     show_warning,
 )
 from clocs.cli.signatures import Parameter, first_line, read_function, read_options
-from clocs.errors import SettingError
+from clocs.errors import SettingError, suggestion
 
 SUMMARY = "Learning from unlabeled ECGs: contrastive learning across time, leads and patients."
 ACTIONS = "clocs.cli.commands"  # with one function per command
@@ -85,6 +85,16 @@ class Words(click.ParamType):
         if not words or len({canonical_lead(word) for word in words}) != len(words):
             raise SettingError(f"`{name}` is {value!r}; it must be distinct names such as II,V2")
         return words
+
+
+class OneOf(click.Choice[str]):
+    """One of several words; of another, the one that was most likely meant is named."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices and param is not None:
+            name = heading(param).split()[0]
+            raise click.UsageError(f"{name} is {value!r}; {suggestion(value, self.choices)}", ctx)
+        return super().convert(value, param, ctx)
 
 
 class Command(click.Command):
@@ -202,11 +212,14 @@ def complaint(error: click.UsageError, command: click.Command) -> str:
         known = [name for one in command.params for name in (*one.opts, *one.secondary_opts)]
         known = [name for name in known if name.startswith("-")] + ["--json", "--help"]
         close = get_close_matches(option, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "see --help"
+        hint = f"did you mean {close[0]}?" if close else f"see clocs {command.name} --help"
         return f"{command.name} has no option {option}; {hint}"
-    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+    if isinstance(error, click.MissingParameter) and error.param is not None:
         usage = f"clocs {command.name} {getattr(command, 'row', TABLE['info']).arguments}"
-        return f"{str(error.param.metavar).strip('[].')} is missing: {usage}"
+        typed = heading(error.param)
+        if isinstance(error.param, click.Option):
+            return f"{typed.split()[0]} is missing: {usage} {typed}"
+        return f"{typed.strip('[].')} is missing: {usage}"
     return error.format_message()
 
 
@@ -227,6 +240,7 @@ def _argument(one: Parameter, word: str) -> click.Argument:
         nargs=-1 if many else 1,
         metavar=word,
         type=_type(one),
+        shell_complete=None if one.choices else _complete,
     )
     made.help = one.text  # type: ignore[attr-defined]
     return made
@@ -251,13 +265,20 @@ def _option(row: Row, one: Parameter) -> click.Option:
         multiple=one.several,
         help=text,
         envvar=row.environment.get(one.name),
+        shell_complete=_complete if kind.get("type") is click.STRING else None,
         **kind,
     )
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+    from clocs.cli.completion import complete  # as few need it
+
+    return complete(ctx, param, incomplete)
+
+
 def _type(one: Parameter) -> click.ParamType:
     if one.choices:
-        return click.Choice(one.choices)
+        return OneOf(one.choices)
     if one.kind in ("names", "pairs"):
         return Words(one.kind)
     ranges = {"int": click.IntRange(min=0), "float": click.FloatRange(min=0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,7 +67,11 @@ def index(call: Call, *, out: str = "index") -> Answer:
         f"{_counted(total, level)}, searched by {done.kind[level]} search."
         for level, total in done.total.items()
     ]
-    following = f"Index written to {out}. Next: clocs similar {out} --patient ID"
+    from clocs.store.store import open_store
+
+    first = open_store(call.given["stores"][0])
+    one = shlex.quote(f"{first.manifest.dataset}:{first.table['patient'][0]}")
+    following = f"Index written to {out}. Next: clocs similar {shlex.quote(out)} --patient {one}"
     shown = [*counts, *_leads_and_zeros(done, call), following]
     return Answer({"index": out, **vars(done)}, shown, done.problems)
 

@@ -89,6 +89,13 @@ def read_function(module: str, name: str, *, spread: tuple[str, ...] = ()) -> Fu
     return Function(" ".join(summary.split()), description.strip(), found)
 
 
+def read_names(package: str, kind: str) -> list[str]:
+    """The names of the rows that modules of a package declare, such as `Method("cmsc", …)`."""
+    pattern = re.compile(rf'^\w+ = {kind}\((?:\s*name=|\s*)"([^"]+)"', re.MULTILINE)
+    files = sorted((SOURCE / package.replace(".", "/")).rglob("*.py"))
+    return [name for file in files for name in pattern.findall(file.read_text("utf-8"))]
+
+
 def read_options(package: str) -> dict[str, Parameter]:
     """The options that rows of a package declare with `Option(…)` or, as a field, `option(…)`."""
     found: dict[str, Parameter] = {}

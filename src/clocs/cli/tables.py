@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -19,17 +22,88 @@ if TYPE_CHECKING:
     from clocs.patients.retrieval import Retrieval
 
 
-def facts_table(title: str, rows: Iterable[tuple[str, str | Text]]) -> Table:
+@dataclass(frozen=True)
+class Whole:
+    """A table that breaks no word: columns as wide as their longest words or wider.
+
+    Where a terminal is too narrow for that, each row is printed as lines of its own, which the
+    terminal may break where it likes, but which can still be copied.
+
+    Attributes:
+        title: Above it.
+        heads: Of columns; none of a table of facts, with their names in its first column.
+        rows: Their cells.
+        numbers: Columns of numbers, which are aligned to the right.
+        caption: Below it.
+    """
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str | Text]]
+    numbers: Container[int] = ()
+    caption: str | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = [self.heads, *self.rows] if self.heads else self.rows
+        cells = [[_text(console, cell) for cell in row] for row in lines]
+        columns = list(zip(*cells, strict=True))
+        least = [max(_longest_word(cell) for cell in column) for column in columns]
+        wanted = [max(cell.cell_len for cell in column) for column in columns]
+        least[0] = wanted[0]  # the names of all others
+        left = options.max_width - 3 * len(columns) - 1 - sum(least)
+        if left < 0:
+            yield from self._one_by_one(cells)
+            return
+        table = Table(
+            title=self.title, title_justify="left", caption=self.caption,
+            show_header=bool(self.heads),
+        )  # fmt: skip
+        for number, (low, high) in enumerate(zip(least, wanted, strict=True)):
+            later = sum(wanted[number:]) - sum(least[number:])
+            width = low + min(high - low, left * (high - low) // max(later, 1))
+            left -= width - low
+            justify: Literal["right", "left"] = "right" if number in self.numbers else "left"
+            head = cells[0][number] if self.heads else ""
+            table.add_column(head, justify=justify, width=width)
+        for row in cells[bool(self.heads) :]:
+            table.add_row(*row)
+        yield table
+
+    def _one_by_one(self, cells: Sequence[Sequence[Text]]) -> RenderResult:
+        if self.title:
+            yield Text(self.title, "italic")
+        names = cells[0] if self.heads else ()
+        wide = max(name.cell_len for name in names or [row[0] for row in cells]) + 2
+        for row in cells[bool(self.heads) :]:
+            if not self.heads:
+                yield _beside(row[0], row[1], wide)
+                continue
+            yield row[0]
+            yield from (
+                _beside(name, cell, wide) for name, cell in zip(names[1:], row[1:], strict=True)
+            )
+        if self.caption:
+            yield Text(self.caption, "italic")
+
+
+def _text(console: Console, cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else console.render_str(cell)
+
+
+def _longest_word(cell: Text) -> int:
+    return max(map(cell_len, cell.plain.split()), default=0)
+
+
+def _beside(name: Text, cell: Text, wide: int) -> Text:
+    return Text.assemble("  ", name, " " * (wide - name.cell_len), cell)
+
+
+def facts_table(title: str, rows: Iterable[tuple[str, str | Text]]) -> Whole:
     """One row per fact: its name and its value."""
-    table = Table(title=title, show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return Whole(title, (), list(rows))
 
 
-def words_table(title: str, facts: Mapping[str, Any], names: Sequence[str] = ()) -> Table:
+def words_table(title: str, facts: Mapping[str, Any], names: Sequence[str] = ()) -> Whole:
     """Facts in words, those of these names, or all; without those that are None or empty."""
     rows = [
         (name.replace("_", " "), said(facts[name], inside=False))
@@ -60,7 +134,6 @@ def said(value: Any, *, inside: bool = True) -> str:
 PARTS = ("train", "validation", "test")
 _COUNTED = ("patients", "recordings", "frames")
 _MAX_NAMED, _MAX_ROWS = 4, 20
-_SHORT = 12  # characters of cells that are not wrapped
 _NOTES = {
     "recordings_without_leads": "recordings have none of these leads and no frame",
     "recordings_lacking_leads": "recordings lack some of these leads and give frames of the others",
@@ -79,27 +152,27 @@ _UNDERSTOOD = (
     *("files", "recordings", "sampled", "patients", "recordings_per_patient", "leads", "rates"),
     *("seconds", "units", "labels", "unlabeled", "folds", "frame", "rows_without_recording"),
 )
-_ALL = "`clocs info --verbose` lists all"
 CARD = (
     *("method", "seed", "dataset", "leads", "frame", "frame_trained", "encoder", "weights"),
     *("normalization", "training", "metrics", "split_seed", "trained_on", "recording_hashes"),
     *("hashed_recordings", "clocs", "notice"),
 )
+_OF_MODELS = ("name", "kind", "learned on", "AUC")  # in a narrow terminal
 INDEX = ("patient", "recording", "frame", "leads", "dim", "encoder")
 
 
-def grid(title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **style: Any) -> Table:
+def grid(
+    title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str | None = None
+) -> Whole:
     """A table: columns of numbers to the right, others to the left; long texts are wrapped."""
     rows = list(rows)
-    table = Table(title=title, title_justify="left", **style)
-    for name, *cells in zip(heads, *rows, strict=True):
-        numbers = all(isinstance(one, int | float | None) for one in cells)
-        short = max(map(len, (name, *map(said, cells)))) <= _SHORT
-        justify: Literal["right", "left"] = "right" if numbers else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=short)
-    for row in rows:
-        table.add_row(*("–" if one is None else said(one) for one in row))
-    return table
+    numbers = {
+        number
+        for number, (_, *cells) in enumerate(zip(heads, *rows, strict=True))
+        if all(isinstance(one, int | float | None) for one in cells)
+    }
+    shown = [["–" if one is None else said(one) for one in row] for row in rows]
+    return Whole(title, heads, shown, numbers, caption)
 
 
 def plus_minus(middle: float, std: float | None, digits: int = 3) -> str:
@@ -122,19 +195,26 @@ def _range(pair: Sequence[float], between: str = " … ") -> str:
 # Stores
 
 
-def store_tables(info: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
-    """The tables of `clocs info`, from what `store_info` returns.
+def store_tables(
+    info: Mapping[str, Any], where: object, *, verbose: bool = False
+) -> RenderableType:
+    """The tables of `clocs info`, from what `store_info` returns of the store that is there.
 
     Of the quarantine its reasons are shown; every recording in it only if `verbose`.
     """
-    ending = [*_remarks(info, verbose), *_quarantine(info, verbose)]
+    remarks, quarantine = _remarks(info, verbose), _quarantine(info, verbose)
+    ending = [*remarks, *quarantine]
+    shortened = info["rows_without_recording"] > _MAX_NAMED or quarantine
+    if shortened and not verbose:
+        ending.append(Text(f"\nAll of them: clocs info {shlex.quote(str(where))} --verbose"))
     kept = {**info, "frames × leads": info["frames"], "shards": info["shards"] or None}
+    kept["content_hash"] = info["content_hash"][:16]  # of 64, which --json gives
     kept["vectors"] = info["vectors"] if info["vectors"]["bytes"] else None
     facts = words_table("", kept, STORE)
     return Group(facts, Text(), _parts(info), Text(), _labels(info), *ending)
 
 
-def _parts(info: Mapping[str, Any]) -> Table:
+def _parts(info: Mapping[str, Any]) -> Whole:
     by = f"split seed {info['split_seed']}"
     if info["folds"]:
         validation = ", ".join(info["folds"]["validation"]) or "by hash"
@@ -149,7 +229,7 @@ def _parts(info: Mapping[str, Any]) -> Table:
     return grid(f"Parts ({by}) and instances", ("", *heads), rows)
 
 
-def _labels(info: Mapping[str, Any]) -> Table:
+def _labels(info: Mapping[str, Any]) -> Whole:
     rows = [(name, count, info["label_frames"][name]) for name, count in info["labels"].items()]
     rows += [
         (f"{name} (left out)", None, count * len(info["leads"]))
@@ -173,7 +253,7 @@ def _remarks(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
     if count := info["rows_without_recording"]:
         most = count if verbose else _MAX_NAMED
         names = ", ".join(info["rows_without_recording_list"][:most])
-        more = f" … and {count - most:,} more ({_ALL})" if count > most else ""
+        more = f" … and {count - most:,} more" if count > most else ""
         shown.append(Text(f"\n{count:,} rows of the label table have no recording: {names}{more}"))
     return shown
 
@@ -193,7 +273,7 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
     if others := sum(count for _, count in kinds[_MAX_ROWS:]):
         shown.append(("others", others, "", ""))
     table = grid(title, ("reason", "recordings", "such as", "detail"), shown)
-    return [Text(), table, Text(f"Which recordings: {_ALL}.")]
+    return [Text(), table]
 
 
 def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
@@ -208,7 +288,7 @@ def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
     return Group(*shown, Text())
 
 
-def _examples(facts: Mapping[str, Any]) -> Table:
+def _examples(facts: Mapping[str, Any]) -> Whole:
     heads = ("recording", "patient", "leads", "Hz", "s", "labels", "age", "sex", "taken")
     rows = []
     for one in facts["examples"]:
@@ -221,14 +301,16 @@ def _examples(facts: Mapping[str, Any]) -> Table:
 # Models
 
 
-def models_table(models: Sequence[Mapping[str, Any]]) -> Table:
+def models_table(models: Sequence[Mapping[str, Any]], *, all_columns: bool) -> Whole:
     """One row per shipped model."""
     from clocs.models.model_card import HEADS, cells_of
 
-    return grid("Shipped models", HEADS, map(cells_of, models))
+    shown = [n for n, head in enumerate(HEADS) if all_columns or head in _OF_MODELS]
+    rows = [[cells[n] for n in shown] for cells in map(cells_of, models)]
+    return grid("Shipped models", [HEADS[n] for n in shown], rows)
 
 
-def cards_summary(cards: list[dict[str, Any]]) -> Table:
+def cards_summary(cards: list[dict[str, Any]]) -> Whole:
     """One row per seed of a pre-training."""
     heads = ("seed", "status", "epochs", "best epoch", "validation loss")
     names = [head.replace(" ", "_") for head in heads[1:]]
@@ -250,7 +332,7 @@ def scores_tables(card: Mapping[str, Any], scores: dict[str, Any]) -> Renderable
     return Group(overall, _per_class(card, scores), _confusion(card, scores))
 
 
-def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
+def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Whole:
     each = [*zip(scores["per_class"].items(), card["thresholds"], strict=True)]
     rows = [(label, *own.values(), limit) for (label, own), limit in each]
     caption = "F1, sensitivity and specificity of predictions from that probability on"
@@ -261,7 +343,7 @@ def _per_class(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
     return grid("Each class against the rest", ("class", *names, "from"), rows, caption=caption)
 
 
-def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
+def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Whole:
     each = zip(card["labels"], scores["confusion"], strict=True)
     if card["multilabel"]:
         heads = ("class", "both", "true alone", "predicted alone", "neither")
@@ -276,7 +358,7 @@ def _confusion(card: Mapping[str, Any], scores: dict[str, Any]) -> Table:
 _UNKNOWN = "unknown: test patients may be among it"
 
 
-def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Table:
+def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> Whole:
     """One evaluation; `others` are the untrained encoders beside it."""
     per_row = result.per == "row"
     counted = "frames × leads" if per_row else "recordings"
@@ -318,7 +400,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> T
     return facts_table(_title(result, result.method), shown)
 
 
-def evaluations_table(results: Sequence[Evaluation]) -> Table:
+def evaluations_table(results: Sequence[Evaluation]) -> Whole:
     """Several methods, one row each."""
     rows = [
         (
@@ -392,7 +474,7 @@ def _group(group: dict[str, Any]) -> str:
     return f"AUC {score}, {patients}{missing}"
 
 
-def demo_table(result: Demo) -> Table:
+def demo_table(result: Demo) -> Whole:
     """One row per encoder: its AUC for each labeled fraction, and how separable patients are."""
     from clocs.experiments.demo import FRACTIONS, METHODS, SEEDS
 
@@ -410,7 +492,7 @@ def demo_table(result: Demo) -> Table:
 # Predictions
 
 
-def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Table:
+def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Whole:
     """What was predicted with its probability, or why not; `in_words` is a reason as printed."""
     over_time = "start" in rows.columns
     shown = []
@@ -459,7 +541,7 @@ def _clock(seconds: float) -> str:
 # Patients
 
 
-def retrieval_table(scores: Sequence[Retrieval]) -> Table:
+def retrieval_table(scores: Sequence[Retrieval]) -> Whole:
     """One row per pre-training, mean ± standard deviation over its seeds; chance below."""
     first = scores[0]
     runs: dict[str, list[Retrieval]] = {}

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from clocs.errors import SettingError, SourceError, UnusableError, first_of
+from clocs.errors import SettingError, SourceError, UnusableError, first_of, suggestion
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
@@ -260,7 +260,7 @@ def open_dataset(
     """
     row = datasets().get(name)
     if row is None:
-        raise SettingError(f"there is no dataset {name!r}; use one of {', '.join(datasets())}")
+        raise SettingError(f"there is no dataset {name!r}; {suggestion(name, datasets())}")
     if row.has_source == (source_path is None):
         if source_path is not None:
             raise SettingError(f"{name} has no source; leave out {source_path}")

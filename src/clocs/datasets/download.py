@@ -28,7 +28,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from clocs._version import __version__
-from clocs.errors import FileError, SettingError, SourceError, UnusableError
+from clocs.errors import FileError, SettingError, SourceError, UnusableError, suggestion
 from clocs.files import PUBLIC, locked, sha256_of, sync_folder, write_atomic, writing
 from clocs.limits import MAX_TABLE_BYTES, check_size
 
@@ -175,7 +175,7 @@ def plan_download(name: str, *, url: str | None = None, only: Sequence[str] = ()
     publication = PUBLICATIONS.get(name)
     if publication is None:
         raise SettingError(
-            f"there is no published dataset {name!r}; use one of {', '.join(PUBLICATIONS)}"
+            f"there is no published dataset {name!r}; {suggestion(name, PUBLICATIONS)}"
         )
     if url is not None:
         if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", url):

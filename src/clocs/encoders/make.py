@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from clocs.encoders.base import Encoder, EncoderRow, Weights
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import ClocsError, SettingError, suggestion
 from clocs.registry import rows_in
 
 ENCODERS: dict[str, Callable[..., Encoder | nn.Module]] = {
@@ -55,7 +55,7 @@ def make_encoder(
 ) -> Encoder:
     """An encoder by its name; `leads` are for one that sees many at once, which needs some."""
     if name not in ENCODERS:
-        raise SettingError(f"there is no encoder {name!r}; choose one of {', '.join(ENCODERS)}")
+        raise SettingError(f"there is no encoder {name!r}; {suggestion(name, ENCODERS)}")
     if embedding_dim < 1:
         raise SettingError(f"`embedding_dim` must be at least 1, not {embedding_dim}")
     if is_multilead(name) != bool(leads):

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from itertools import product
 from typing import Any, Literal
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, suggestion
 from clocs.experiments import paper
 from clocs.experiments.paper import Printed
 from clocs.frames.splits import ValidationLabels
@@ -497,7 +497,7 @@ NAMES = (*GRIDS, "all")
 def grid(name: str) -> list[Cell]:
     """The cells of one table or figure, each once, in the order in which they should run."""
     if name not in NAMES:
-        raise SettingError(f"there is no experiment {name!r}; choose one of {', '.join(NAMES)}")
+        raise SettingError(f"there is no experiment {name!r}; {suggestion(name, NAMES)}")
     chosen = GRIDS if name == "all" else (name,)
     return list(dict.fromkeys(cell for one in chosen for cell in GRIDS[one]()))
 

@@ -37,6 +37,7 @@ from clocs.training.card import (
     ClassifierCard,
     is_classifier,
     not_a_classifier,
+    refuse_encoder,
     shipped_as,
     shipped_encoders,
     weights_path,
@@ -200,6 +201,7 @@ def load_classifier(path: Path | str) -> Classifier:
     path = weights_path(path)
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder; give a classifier made by `clocs finetune`")
+    refuse_encoder(path)
     try:
         facts, arrays = CLASSIFIER.read(path)
     except StoreError as error:

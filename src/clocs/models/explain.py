@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, suggestion
 from clocs.formats.read import read
 from clocs.models.classifier import Classifier, as_classifier
 from clocs.models.predict import predict_recordings
@@ -165,8 +165,8 @@ class Explainer:
         """Arguments as of `explain`."""
         if label is not None and label not in self.card.labels:
             raise SettingError(
-                f"{self.card.name} knows no label {label!r}; choose a `label` from "
-                f"{', '.join(self.card.labels)}"
+                f"{self.card.name} knows no label {label!r}; "
+                f"{suggestion(label, self.card.labels, 'choose a `label` from')}"
             )
         if start is not None and not math.isfinite(start):
             raise SettingError(f"`start` is {start:g}; give a number of seconds")

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import FileError, SettingError
+from clocs.errors import FileError, SettingError, suggestion
 from clocs.files import csv_text, csv_value, file_error
 from clocs.frames.splits import PARTS
 from clocs.limits import MAX_TABLE_BYTES
@@ -164,9 +164,9 @@ class Where:
         for name, known in (("label", rows["labels"].explode()), ("dataset", rows["dataset"])):
             wanted = getattr(self, name)
             if wanted is not None and wanted not in known:
-                choices = ", ".join(known.drop_nulls().unique().sort().to_list())
+                choices = known.drop_nulls().unique().sort().to_list()
                 raise SettingError(
-                    f"no patient has the {name} {wanted!r}; choose one of {choices or 'none'}"
+                    f"no patient has the {name} {wanted!r}; {suggestion(wanted, choices)}"
                 )
         if self.cohort is not None:
             self.cohort.expect_known(rows, "the index")

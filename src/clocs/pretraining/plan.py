@@ -15,7 +15,7 @@ import torch
 from clocs.encoders.base import Encoder
 from clocs.encoders.cnn import block_implementation
 from clocs.encoders.make import is_multilead, make_encoder
-from clocs.errors import SettingError
+from clocs.errors import SettingError, suggestion
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.views import Views
 from clocs.pretraining import Method, Objective
@@ -38,7 +38,7 @@ _NO_KEYS = torch.zeros(0, dtype=torch.int64)
 def find_method(name: str) -> Method:
     """A method by its name."""
     if name not in METHODS:
-        raise SettingError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
+        raise SettingError(f"there is no method {name!r}; {suggestion(name, METHODS)}")
     return METHODS[name]
 
 

@@ -44,12 +44,20 @@ _MAX_JOBS = 24  # chunks in memory that wait to be written
 class Job(NamedTuple):
     """What to make a store of: a dataset, the filters for its manifest, and a report of progress.
 
-    `progress` is called with (recordings done, recordings in total).
+    `progress` is called with (recordings done, recordings in total). `limit` is how many were taken
+    of all recordings, where not all.
     """
 
     dataset: Dataset
     filters: Filters = Filters()
     progress: Callable[[int, int], None] = lambda done, total: None
+    limit: int | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The dataset's own, and the limit."""
+        more = {} if self.limit is None else {"limit": str(self.limit)}
+        return {**self.dataset.settings, **more}
 
 
 def assemble(
@@ -114,7 +122,7 @@ def differences(made: Manifest, job: Job, fingerprint: str) -> str:
     """What of a store is another than it would be if it were made now, in words."""
     same = {
         "dataset": made.dataset == job.dataset.name,
-        "settings": dict(made.settings) == dict(job.dataset.settings),
+        "settings": dict(made.settings) == job.settings,
         "source": made.fingerprint == fingerprint,
         "filters": made.frame.filters == job.filters,
     }
@@ -134,7 +142,7 @@ def _read_entries(
     made = {
         "format": FORMAT,
         "dataset": dataset.name,
-        "settings": dict(dataset.settings),
+        "settings": job.settings,
         "fingerprint": listing.fingerprint,
         "entries": total,
         "chunk": chunks.CHUNK_SAMPLES,
@@ -223,7 +231,7 @@ def manifest_of(job: Job, listing: Listing, **counted: Any) -> Manifest:
     return Manifest(
         dataset=dataset.name,
         source=printable(path.name) if isinstance(path, Path | Address) else "",
-        settings=dict(dataset.settings),
+        settings=job.settings,
         fingerprint=listing.fingerprint,
         frame=replace(dataset.frame, filters=filters),
         segment_frame=replace(dataset.segment_frame, filters=filters),

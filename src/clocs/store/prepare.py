@@ -55,6 +55,7 @@ def prepare(
     notch: int | None = None,
     baseline: bool = False,
     follow_links: bool = False,
+    limit: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Store:
@@ -81,6 +82,7 @@ def prepare(
         notch: Remove mains interference at 50 or 60 Hz, likewise.
         baseline: Remove baseline wander, likewise.
         follow_links: Read also what links in the folder lead to outside of it.
+        limit: Read only so many recordings, spread over all of them, for a first look.
         progress: Called with (recordings done, recordings in total).
         options: The dataset's own: `reference="v3"` for physionet2017; `patient`, `labels` and
             others for folder (docs/own-ecgs.md); `patients`, `seed`, `recordings`, `seconds`,
@@ -103,6 +105,9 @@ def prepare(
         raise SettingError(f"a dataset of your own has its source and options; leave out {given}")
     if ray is not None and shards is None:
         raise SettingError("`ray` makes one shard per task; say with `shards` how many")
+    if limit is not None and (limit < 1 or shards is not None):
+        why = "a first look needs no `shards`" if limit > 0 else "give at least 1"
+        raise SettingError(f"`limit` is {limit}; {why}")
     if shards is not None and not 1 <= shards <= MAX_SHARDS:
         raise SettingError(f"`shards` is {shards}; give a number from 1 to {MAX_SHARDS:,}")
     with ExitStack() as opened:
@@ -112,10 +117,13 @@ def prepare(
         # What is imported from here on has threads, after which nobody may fork.
         from clocs.store.assembly import Job, assemble, refuse_foreign
 
-        job = Job(dataset, filters, progress or (lambda done, total: None))
+        job = Job(dataset, filters, progress or (lambda done, total: None), limit)
         if shards is None:
             refuse_foreign(place)
-            return assemble(job, place, readers.list(), readers)
+            listing = readers.list()
+            if limit is not None:
+                listing = replace(listing, entries=tuple(_spread(listing.entries, limit)))
+            return assemble(job, place, listing, readers)
         from clocs.store.shards import prepare_shards
 
         if ray is not None:
@@ -320,7 +328,7 @@ def _spread(items: Sequence[_T], most: int) -> list[_T]:
     """At most so many of them, the first and the last included."""
     if len(items) <= most:
         return list(items)
-    return [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
+    return [items[i * (len(items) - 1) // max(most - 1, 1)] for i in range(most)]
 
 
 def _facts(

@@ -18,12 +18,18 @@ import types
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from clocs._version import __version__
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, StoreError
+from clocs.errors import (
+    CheckpointError,
+    ClocsError,
+    ClocsWarning,
+    SettingError,
+    StoreError,
+    suggestion,
+)
 from clocs.frames.splits import Folds
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile, own_hash, spelled_for_files, spelled_in_code
@@ -344,6 +350,7 @@ def read_classifier_card(path: Path | str) -> ClassifierCard:
         CheckpointError: It is no classifier, or is damaged.
     """
     path = named_path(path)
+    refuse_encoder(path)
     try:
         return ClassifierCard.from_dict(CLASSIFIER.read_facts(path))
     except StoreError as error:
@@ -355,6 +362,25 @@ def read_classifier_card(path: Path | str) -> ClassifierCard:
 def not_a_classifier(path: Path, why: Exception) -> CheckpointError:
     """What is said of a file that cannot be used as one."""
     return CheckpointError(f"{path} is not {CLASSIFIER.what} ({why}); {CLASSIFIER.remedy}")
+
+
+def refuse_encoder(path: Path) -> None:
+    """CheckpointError for an encoder in place of a classifier; it names the classifiers on it."""
+    if path.is_dir() or not (beside := path.with_suffix(".json")).is_file():
+        return
+    card = read_card(beside)
+    name = shipped_as(card.weights_sha256) or str(path)
+    found = [
+        row.name
+        for row in SHIPPED.values()
+        if row.kind == "classifier"
+        and read_classifier_card(row.file).encoders[0].weights_sha256 == card.weights_sha256
+    ]
+    hint = f"use {' or '.join(found)}, which are on it" if found else "none in the package is on it"
+    raise CheckpointError(
+        f"{name} is an encoder, not a classifier; {hint}; to make one of your own, run "
+        f"`clocs finetune {name} STORE --out classifier.safetensors`"
+    )
 
 
 def _check_classifier(facts: dict[str, Any]) -> None:
@@ -455,9 +481,7 @@ def weights_path(given: Path | str) -> Path:
     if name in SHIPPED:
         return SHIPPED[name].file
     if path.name == name and not path.suffix:
-        close = get_close_matches(name.lower(), list(SHIPPED), n=3, cutoff=0.5)
-        hint = "did you mean " + " or ".join(close) + "?"
-        hint = hint if close else f"give a path, or one of {', '.join(SHIPPED)}"
+        hint = suggestion(name, SHIPPED, "give a path, or one of")
         raise CheckpointError(f"{name} does not exist, and no shipped model has that name; {hint}")
     return path
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError
+from clocs.errors import SettingError, suggestion
 from clocs.registry import Option, rows_in
 
 if TYPE_CHECKING:
@@ -52,5 +52,5 @@ PROTOCOLS = rows_in(__name__, EvaluationProtocol)
 def find_protocol(name: str) -> EvaluationProtocol:
     """The row of that name."""
     if name not in PROTOCOLS:
-        raise SettingError(f"there is no protocol {name!r}; choose one of {', '.join(PROTOCOLS)}")
+        raise SettingError(f"there is no protocol {name!r}; {suggestion(name, PROTOCOLS)}")
     return PROTOCOLS[name]
