@@ -12,16 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from clocs.encoders.many_leads import WIDTHS, MultiLead
 from clocs.encoders.residual import (
     EPSILON,
     LEAD_PRESENCE,
     WHOLE,
-    WIDTHS,
     Conv,
-    MultiLead,
     Network,
     _convolve,
-    _network,
+    make_network,
 )
 from research.encoder_recordings import Pool, crops, random_subset
 
@@ -68,7 +67,7 @@ class Design(MultiLead):
     def network(self) -> Network:
         stem = Conv("stem", len(self.leads), WIDTHS[0], 15, self.stride)
         widths = (*WIDTHS, self.embedding_dim // 2)
-        return _network(stem, widths, self.kernel, averages=True, masked=True)
+        return make_network(stem, widths, self.kernel, averages=True, masked=True)
 
 
 def centered(x: Tensor) -> Tensor:

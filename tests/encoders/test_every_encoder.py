@@ -99,23 +99,23 @@ def test_an_encoder_of_this_package_has_a_test_of_its_own(name: str) -> None:
 
 @every
 def test_it_is_made_with_the_given_arguments(name: str) -> None:
-    encoder = make(name, embedding_dim=6, samples=600, dropout=0.2)
-    assert (encoder.name, encoder.embedding_dim, encoder.samples) == (name, 6, 600)
-    assert encoder == make(name, embedding_dim=6, samples=600, dropout=0.2)
+    encoder = make(name, embedding_dim=70, samples=600, dropout=0.2)
+    assert (encoder.name, encoder.embedding_dim, encoder.samples) == (name, 70, 600)
+    assert encoder == make(name, embedding_dim=70, samples=600, dropout=0.2)
     with pytest.raises(SettingError, match="`embedding_dim` must be at least 1, not 0"):
         make(name, embedding_dim=0, samples=600)
 
 
 @pytest.mark.parametrize("samples", [400, 601, 2500])
 @every
-def test_a_frame_becomes_an_embedding_that_is_nowhere_negative(name: str, samples: int) -> None:
-    encoder = make(name, embedding_dim=10, samples=samples)
+def test_only_a_branch_gives_negative_numbers(name: str, samples: int) -> None:
+    encoder = make(name, embedding_dim=74, samples=samples)
     weights, buffers = start(encoder, [0, 1])
     x = random_frames(encoder, 2, 3)
     z, updated = encoder.encode_training(weights, buffers, x, keyed_random.member_keys([0, 1]))
     for embedding in (z, encoder.encode(weights, buffers, x)):
-        assert embedding.shape == (2, 3, 10)
-        assert (embedding >= 0).all()
+        assert embedding.shape == (2, 3, 74)
+        assert (embedding[..., : 74 - getattr(encoder, "branch", 0)] >= 0).all()
         assert (embedding > 0).any()
     assert updated.keys() == buffers.keys()
     assert all(updated[k].shape == buffers[k].shape for k in buffers)
@@ -125,12 +125,12 @@ def test_a_frame_becomes_an_embedding_that_is_nowhere_negative(name: str, sample
 @every
 def test_a_frame_too_short_is_refused(name: str) -> None:
     with pytest.raises(SettingError, match=rf"'{name}'.* 4 samples|4 samples .*'{name}'"):
-        make(name, embedding_dim=8, samples=4)
+        make(name, embedding_dim=72, samples=4)
 
 
 @every
 def test_members_are_initialized_by_their_own_seed_alone(name: str) -> None:
-    encoder = make(name, embedding_dim=8, samples=400)
+    encoder = make(name, embedding_dim=72, samples=400)
     both, alone = start(encoder, [3, 8])[0], start(encoder, [8])[0]
     for tensor in alone:
         assert torch.equal(both[tensor][1:], alone[tensor])
@@ -141,7 +141,7 @@ def test_members_are_initialized_by_their_own_seed_alone(name: str) -> None:
 
 @every
 def test_evaluation_of_a_frame_does_not_depend_on_the_others(name: str) -> None:
-    encoder = make(name, embedding_dim=8, samples=400)
+    encoder = make(name, embedding_dim=72, samples=400)
     weights, buffers = ({k: v.double() for k, v in t.items()} for t in start(encoder, [0]))
     x = random_frames(encoder, 1, 5, dtype=torch.float64)
     together = encoder.encode(weights, buffers, x)
@@ -151,7 +151,7 @@ def test_evaluation_of_a_frame_does_not_depend_on_the_others(name: str) -> None:
 
 @every
 def test_dropout_is_a_function_of_its_keys(name: str) -> None:
-    encoder = make(name, embedding_dim=8, samples=400, dropout=0.4)
+    encoder = make(name, embedding_dim=72, samples=400, dropout=0.4)
     weights, buffers = start(encoder, [0])
     x, keys = random_frames(encoder, 1, 4), keyed_random.member_keys([0])
     first, again, other = (
@@ -163,7 +163,7 @@ def test_dropout_is_a_function_of_its_keys(name: str) -> None:
 
 @every
 def test_activations_may_be_less_precise_than_weights(name: str) -> None:
-    encoder = make(name, embedding_dim=8, samples=400)
+    encoder = make(name, embedding_dim=72, samples=400)
     weights, buffers = start(encoder, [0])
     x, keys = random_frames(encoder, 1, 16), keyed_random.member_keys([0])
     z, after = encoder.encode_training(weights, buffers, x, keys)
@@ -178,7 +178,7 @@ def test_activations_may_be_less_precise_than_weights(name: str) -> None:
 
 @every
 def test_statistics_move_by_their_momentum(name: str) -> None:
-    encoder = make(name, embedding_dim=8, samples=400, dropout=0.0)
+    encoder = make(name, embedding_dim=72, samples=400, dropout=0.0)
     weights, buffers = start(encoder, [0])
     x, keys = random_frames(encoder, 1, 4), keyed_random.member_keys([0])
     whole, tenth, none = (
@@ -195,7 +195,7 @@ def test_statistics_move_by_their_momentum(name: str) -> None:
 def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, few: Frames) -> None:
     def trained(seeds: list[int]) -> Trained:
         settings = Settings(epochs=1, batch_size=8, lr=1e-3)
-        plan = Plan(method, tuple(seeds), encoder=name, embedding_dim=8, settings=settings)
+        plan = Plan(method, tuple(seeds), encoder=name, embedding_dim=72, settings=settings)
         task = PretrainingTask(few, plan, device=CPU, dtype=torch.float64)
         return fit(task, seeds, settings, device=CPU, dtype=torch.float64)
 
@@ -212,7 +212,7 @@ def test_a_fleet_equals_its_singles_in_float64(name: str, method: str, few: Fram
 def test_random_bn_differs_from_random_in_its_statistics_alone(
     name: str, frames: Frames, tmp_path: Path
 ) -> None:
-    plans = [Plan(method, encoder=name, embedding_dim=4) for method in ("random", "random-bn")]
+    plans = [Plan(method, encoder=name, embedding_dim=68) for method in ("random", "random-bn")]
     plain, seen = (pretrain_frames(frames, plan, tmp_path / plan.method)[0] for plan in plans)
     assert all(torch.equal(plain.weights[k], seen.weights[k]) for k in plain.weights)
     assert all(not torch.equal(plain.buffers[k], seen.buffers[k]) for k in plain.buffers)
@@ -221,7 +221,7 @@ def test_random_bn_differs_from_random_in_its_statistics_alone(
 @every
 def test_weights_of_another_encoder_are_refused(name: str, frames: Frames, tmp_path: Path) -> None:
     other = "resnet" if name == "cnn" else "cnn"
-    pretrain_frames(frames, Plan("random", encoder=name, embedding_dim=4), tmp_path / "run")
+    pretrain_frames(frames, Plan("random", encoder=name, embedding_dim=68), tmp_path / "run")
     card = read_card(tmp_path / "run" / "seed-0.json")
     card = replace(card, encoder=card.encoder | {"name": other})
     (tmp_path / "run" / "seed-0.json").write_bytes(card.json())
@@ -253,7 +253,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
         if is_multilead(name):  # few samples for a large network
             more |= {"seconds": 5, "rate": 16}
         return clocs.pretrain(
-            some_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=8,
+            some_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=72,
             settings=settings, **more,
         )[0]  # fmt: skip
 
@@ -279,7 +279,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
 def test_a_checkpoint_of_an_encoder_that_is_not_known_says_so(
     name: str, frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretrain_frames(frames, Plan("random", encoder=name, embedding_dim=4), tmp_path / "run")
+    pretrain_frames(frames, Plan("random", encoder=name, embedding_dim=68), tmp_path / "run")
     monkeypatch.delitem(ENCODERS, name)
     with pytest.raises(CheckpointError, match=f"encoder '{name}', which is not known here"):
         load_checkpoint(tmp_path / "run")

@@ -59,7 +59,7 @@ def start(name: str, samples: int) -> tuple[Tensors, Tensors]:
 
 def encoder_of(name: str, samples: int, dropout: float = 0.0) -> Encoder:
     leads = LEADS if is_multilead(name) else ()
-    return make_encoder(name, embedding_dim=10, samples=samples, dropout=dropout, leads=leads)
+    return make_encoder(name, embedding_dim=74, samples=samples, dropout=dropout, leads=leads)
 
 
 def made(name: str, dropout: float = 0.0, samples: int = 401) -> tuple[Encoder, Weights, Weights]:
@@ -107,7 +107,7 @@ def test_gradients_of_weights_equal_those_of_the_encoder(name: str, training: bo
     module = encoder.to_module(weights, buffers).double().train(training)
     x, of_fleet = some_frames(encoder)
     x.requires_grad_()
-    toward = torch.randn(4, 10, dtype=torch.float64)
+    toward = torch.randn(4, 74, dtype=torch.float64)
     weights = {name: tensor.requires_grad_() for name, tensor in weights.items()}
     if training:
         z, _ = encoder.encode_training(weights, buffers, of_fleet.detach(), KEYS)

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from clocs.encoders import residual
 from clocs.encoders.make import is_multilead, make_encoder
-from clocs.encoders.residual import MultiLead, _pairs_averaged
+from clocs.encoders.many_leads import MultiLead
+from clocs.encoders.residual import _pairs_averaged
 from clocs.errors import SettingError
 from clocs.kernels import keyed_random
 

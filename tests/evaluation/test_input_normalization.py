@@ -69,6 +69,7 @@ def test_the_input_of_evaluation_is_that_of_pretraining(
     with middles_of_inputs(monkeypatch) as embedding:
         samples = small_frames.spec.samples
         windows = small_frames.signals[: AT_ONCE * samples].reshape(-1, samples)
-        seen = Windows(np.asarray(windows)[:, None], np.ones((len(windows), 1), np.bool_))
+        ones = np.ones((len(windows), 1), np.bool_)
+        seen = Windows(np.asarray(windows)[:, None], ones, ones.astype(np.float32))
         list(encoded(checkpoints[0], [seen]))
     assert float(torch.cat(embedding).mean()) == pytest.approx(learned_on, abs=0.1)

@@ -109,7 +109,7 @@ def test_members_are_encoded_as_one_fleet_like_each_alone(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = np.random.default_rng(0).integers(-900, 900, (70, 1, 2500)).astype(np.int16)
-    windows = Windows(values, np.ones((70, 1), np.bool_))
+    windows = Windows(values, np.ones((70, 1), np.bool_), np.ones((70, 1), np.float32))
     ((_, z),) = encoded_by_all(classifier.encoders, [windows])
     for own, member in zip(z, classifier.encoders, strict=True):
         np.testing.assert_allclose(own, next(encoded(member, [windows])), atol=1e-5)

@@ -48,7 +48,8 @@ def test_the_stream_gives_the_bits_of_frames_in_memory(
 def test_a_vector_does_not_depend_on_its_batch(checkpoint: Checkpoint) -> None:
     draw = np.random.default_rng(0)
     values = draw.integers(-500, 500, size=(AT_ONCE + 5, 1, 2500)).astype(np.int16)
-    windows = Windows(values, np.ones((len(values), 1), np.bool_))
+    ones = np.ones((len(values), 1))
+    windows = Windows(values, ones.astype(np.bool_), ones.astype(np.float32))
     whole = np.concatenate(list(encoded(checkpoint, [windows])))
     for size in (1, 2, 7, 700):
         starts = range(0, 1400, size)

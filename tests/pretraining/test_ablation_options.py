@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -27,6 +28,7 @@ from clocs.pretraining.task import PretrainingTask
 from clocs.store.store import Store
 from clocs.training import Settings
 from clocs.training.card import IN_MV
+from clocs.training.checkpoint import load_checkpoint
 from clocs.training.embed import embed_instances
 
 QUICK = Settings(epochs=1, batch_size=32, lr=1e-3)
@@ -162,12 +164,17 @@ def test_signals_in_another_unit_are_refused_where_mv_are_needed(
         pretrain_frames(unknown, plan, tmp_path / "b")
 
 
-def test_embedding_refuses_an_encoder_that_takes_mv(small_store: Store, tmp_path: Path) -> None:
+def test_an_encoder_in_mv_embeds_a_store_as_it_embeds_its_frames(
+    small_store: Store, small_frames: Frames, tmp_path: Path
+) -> None:
     clocs.pretrain(
         small_store, method="random", out=tmp_path / "a", embedding_dim=8, normalization="none"
     )
-    with pytest.raises(CheckpointError, match="takes signals in mV, which only `clocs evaluate`"):
-        clocs.embed(tmp_path / "a", small_store)
+    checkpoint = load_checkpoint(next((tmp_path / "a").glob("*.safetensors")))
+    rows = instances(small_frames, of="lead", views=Views(), split=2)
+    expected = embed_instances([checkpoint], small_frames, rows)[0].numpy()
+    made = clocs.embed(tmp_path / "a", small_store, level="frame", split="test").vectors
+    assert np.allclose(np.sort(made, axis=0), np.sort(expected, axis=0), atol=1e-6)
 
 
 def test_a_folder_from_before_these_options_is_continued(

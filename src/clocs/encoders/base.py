@@ -37,6 +37,7 @@ class Encoder(ABC):
     leads: tuple[str, ...] = ()  # those that it sees at once; empty: one at a time, whichever it is
 
     multilead: ClassVar[bool] = False  # whether it sees many leads at once
+    in_mv: ClassVar[bool] = False  # whether its frames must be in mV
     # whether several processes can train it on one batch: its statistics are `ranks.moments`
     # and what it draws at random is `keyed_random`'s
     shares_batches: ClassVar[bool] = False

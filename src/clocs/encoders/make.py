@@ -39,6 +39,11 @@ def is_multilead(name: str) -> bool:
     return bool(getattr(ENCODERS.get(name), "multilead", False))
 
 
+def takes_mv(name: str) -> bool:
+    """Whether frames for the encoder of that name must be in mV."""
+    return bool(getattr(ENCODERS.get(name), "in_mv", False))
+
+
 def or_default(given: Any, name: str, what: Literal["embedding_dim", "dropout"]) -> Any:
     """What was chosen; where that is None, what the encoder of that name usually has."""
     own = getattr(ENCODERS.get(name), what, None) if given is None else given

@@ -1,18 +1,10 @@
-"""Residual networks: `resnet`, of one lead at a time, and `multilead`, of many leads at once.
+"""Residual networks: `resnet`, of one lead, and what those of many leads share (`many_leads`).
 
 `resnet` is a small 1-D ResNet (He et al. 2016): a stem (convolution 15 at stride 4, max-pool 2),
 three stages of two residual blocks with 16, 32 and 64 channels; the mean over time, a linear layer
 and ReLU.
 
-`multilead` has a stem (convolution 15 at stride 2) and four stages with 64, 128, 256 and
-`embedding_dim` / 2 channels; a shortcut that changes the shape averages over time before its
-convolution (He et al. 2019). Any lead may be missing: it is zero in the stem, where the others are
-scaled up by √(leads / leads that are present); a learned weight per lead and channel, added where
-the lead is present, tells which ones are. The embedding is the mean over time of the feature map
-and its greatest value: what lasts, and what happens once. The stem's stride and kernel grow with
-frames of more than 1,000 samples, so that at most 500 steps leave it and the cost stays bounded.
-
-In both, each stage but the first halves the length, every convolution is followed by batch norm and
+In all, each stage but the first halves the length, every convolution is followed by batch norm and
 has no bias, and dropout is between the two convolutions of a block (Zagoruyko & Komodakis 2016).
 
 Members are encoded one after another. Activations are (n, channels, 1, steps), the channels of a
@@ -44,10 +36,7 @@ from clocs.kernels import keyed_random, ranks
 from clocs.kernels.gpu import Compiled, is_compiled_for
 
 LEAD_PRESENCE = "stem.there.weight"  # per lead and channel; so called in checkpoints
-WIDTHS = (64, 128, 256)  # channels of multilead's stages; of the last one, half of `embedding_dim`
-LONGEST = 1000  # samples of a frame that multilead's stem sees at its smallest stride
 SHORTEST = 32  # samples
-WIDEST = 4096
 AT_ONCE = 128  # frames evaluated at a time on a CPU, whose caches hold no more
 EPSILON = 1e-5
 _KEPT = 4  # networks of which folded weights are kept
@@ -127,7 +116,7 @@ class Network:
         return h
 
 
-def _network(
+def make_network(
     stem: Conv, widths: Sequence[int], kernel: int, *, averages: bool, masked: bool = False
 ) -> Network:
     """Two blocks per width; `averages`: shortcuts average over time instead of striding."""
@@ -166,8 +155,12 @@ class Residual(Encoder):
         """The same object whenever it is the same network."""
 
     @abstractmethod
-    def pooled(self, h: Tensor, weights: Weights) -> Tensor:
-        """h: (n, steps, channels) -> (n, embedding_dim)."""
+    def pooled(self, h: Tensor, weights: Weights, x: Tensor) -> Tensor:
+        """h: (n, steps, channels) of the frames x -> (n, embedding_dim)."""
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Frames as the first convolution sees them."""
+        return x
 
     def parameters(self, keys: Tensor) -> Weights:
         """All uniform: convolutions of `multilead` with He's variance; keys: (members,)."""
@@ -192,14 +185,14 @@ class Residual(Encoder):
 
     def feature_map(self, weights: Weights, buffers: Weights, x: Tensor) -> Tensor:
         """(members, n, steps, channels), none negative, as precise as the weights."""
-        return self._evaluated(weights, buffers, x, lambda h, weights: h)
+        return self._evaluated(weights, buffers, x, lambda h, weights, x: h)
 
     def _evaluated(
         self,
         weights: Weights,
         buffers: Weights,
         x: Tensor,
-        pooled: Callable[[Tensor, Weights], Tensor],
+        pooled: Callable[[Tensor, Weights, Tensor], Tensor],
     ) -> Tensor:
         names, statistics, made = *_names(self), []
         for member, own in enumerate(x):
@@ -213,8 +206,9 @@ class Residual(Encoder):
             else:
                 folded = _folded(self.network, tensors | _member(buffers, statistics, member))
             parts = own.split(AT_ONCE) if own.device.type == "cpu" else [own]
-            maps = (_feature_map(self.network, folded, part) for part in parts)
-            made.append(torch.cat([pooled(h, tensors) for h in maps]))
+            maps = (_feature_map(self.network, folded, self.scaled(part)) for part in parts)
+            each = zip(maps, parts, strict=True)
+            made.append(torch.cat([pooled(h, tensors, part) for h, part in each]))
         return _stack(made)
 
     def encode_training(
@@ -261,58 +255,13 @@ class ResNet(Residual):
             name: keyed_random.symmetric(keys, name, shape, flat) for name, shape in linear.items()
         }
 
-    def pooled(self, h: Tensor, weights: Weights) -> Tensor:
+    def pooled(self, h: Tensor, weights: Weights, x: Tensor) -> Tensor:
         linear = weights["linear.weight"], weights["linear.bias"]
         return functional.linear(h.mean(dim=1), linear[0].T, linear[1]).relu()
 
 
-@dataclass(frozen=True)
-class MultiLead(Residual):
-    """A network of 20 convolutions: 3.6 million weights at twelve leads and E = 640."""
-
-    embedding_dim: int = 640
-    samples: int = 500
-    dropout: float = 0.0  # where leads are missing at random, it is not needed
-    name: str = "multilead"
-
-    multilead: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= self.embedding_dim <= WIDEST or self.embedding_dim % 2:
-            raise SettingError(
-                f"`embedding_dim` of the encoder {self.name!r} is twice the width of its last "
-                f"stage: an even number from 2 to {WIDEST}, not {self.embedding_dim}"
-            )
-        if not self.leads or len(set(self.leads)) < len(self.leads):
-            raise SettingError(
-                f"the encoder {self.name!r} needs the names of its leads, each once, not "
-                f"{', '.join(self.leads) or 'none'}"
-            )
-
-    @property
-    def network(self) -> Network:
-        return _multilead(len(self.leads), self.samples, self.embedding_dim // 2)
-
-    def parameters(self, keys: Tensor) -> Weights:
-        leads = len(self.leads)
-        presence = keyed_random.symmetric(keys, LEAD_PRESENCE, (WIDTHS[0], leads), leads)
-        return super().parameters(keys) | {LEAD_PRESENCE: presence}
-
-    def pooled(self, h: Tensor, weights: Weights) -> Tensor:
-        return torch.cat([h.mean(dim=1), h.amax(dim=1)], dim=-1)
-
-
-MULTILEAD = EncoderRow("multilead", MultiLead)
 RESNET = EncoderRow("resnet", ResNet)
-_RESNET = _network(Conv("stem", 1, 16, 15, 4, taps_first=True), (16, 32, 64), 3, averages=False)
-
-
-@cache
-def _multilead(leads: int, samples: int, width: int) -> Network:
-    times = -(-samples // LONGEST)
-    stem = Conv("stem", leads, WIDTHS[0], (15 * times) | 1, 2 * times)
-    return _network(stem, (*WIDTHS, width), 5, averages=True, masked=True)
+_RESNET = make_network(Conv("stem", 1, 16, 15, 4, taps_first=True), (16, 32, 64), 3, averages=False)
 
 
 class _Layers(nn.Module):
@@ -342,10 +291,12 @@ class _Layers(nn.Module):
             self.linear = nn.Linear(*more["linear.weight"].shape)
             put(self.linear, weight=more["linear.weight"].T, bias=weights["linear.bias"][0])
         self.dropout = nn.Dropout(encoder.dropout)
+        of_branch = {k: w[0] for k, w in weights.items() if k.startswith("amplitudes.")}
+        self.branch = nn.ParameterDict({k.replace(".", "_"): w for k, w in of_branch.items()})
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (n, leads, samples), nan where a lead is missing -> (n, embedding_dim)."""
-        added = None
+        added, given, x = None, x, self._encoder.scaled(x)
         if self.lead_presence is not None:
             missing = x.isnan()
             mask = (~missing[..., 0]).to(x.dtype)
@@ -357,7 +308,8 @@ class _Layers(nn.Module):
         ).squeeze(2)
         if self.linear is not None:
             return torch.relu(self.linear(h.mean(dim=2)))
-        return torch.cat([h.mean(dim=2), h.amax(dim=2)], dim=1)
+        own = {k.replace("_", "."): w for k, w in self.branch.items()}
+        return self._encoder.pooled(h.mT, own, given)
 
     def _convolved(self, conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
         own = self.convs[_key(conv)]
@@ -449,9 +401,9 @@ def _trained(
         by_step = keyed_random.dropped(h.permute(0, 2, 3, 1), encoder.dropout, draws[block])
         return by_step.permute(0, 3, 1, 2)
 
-    h, added = _input(network, weights, x)
+    h, added = _input(network, weights, encoder.scaled(x))
     h = network.run(h, added, convolved, drop)
-    return encoder.pooled(h.squeeze(2).to(dtype).transpose(1, 2), weights), statistics
+    return encoder.pooled(h.squeeze(2).to(dtype).transpose(1, 2), weights, x), statistics
 
 
 def _folded(network: Network, tensors: Weights) -> Weights:

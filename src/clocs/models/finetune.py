@@ -139,11 +139,6 @@ def finetune(
     row, by_name = find_protocol(PROTOCOL_OF_HEAD[head]), settings_in(options)
     options = chosen_options(row, options)
     encoders = _encoders(checkpoint, seeds, alike=not row.trains)
-    if any(one.card.in_mv for one in encoders):
-        raise SettingError(
-            "this encoder takes signals in mV, which prediction does not give it; use one that was "
-            "trained on normalized frames"
-        )
     for one in encoders if shared else ():
         check_shared(one)
     by_folds = split_of(split, test_folds, validation_folds)

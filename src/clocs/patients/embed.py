@@ -27,6 +27,7 @@ from clocs.patients.encode import (
     InputSpec,
     Windows,
     encoded,
+    expect_unit,
     frame_of,
     joined_reading,
     known_leads,
@@ -214,11 +215,11 @@ class StoreWindows:
         plan, stands_for = self.plan, self.stands_for
         used = plan.present & plan.kept[:, None]
         first = np.concatenate(([0], np.cumsum(plan.counts)))
-        for done, (i, values, _) in enumerate(plan.windows(self.chosen), start=1):
+        for done, (i, values, steps) in enumerate(plan.windows(self.chosen), start=1):
             own = used[first[i] : first[i + 1], plan.has[i]]
             there = zip(plan.leads, plan.has[i], strict=True)
             leads = [stands_for.get(lead, lead) for lead, has in there if has]
-            seen = self.spec.windows(leads, values.transpose(1, 0, 2), own)
+            seen = self.spec.windows(leads, values, steps, own)
             yield i, seen, self.spec.frame_of_rows(own)
             progress(done, len(self.chosen))
 
@@ -242,6 +243,8 @@ def store_windows(
     takes = InputSpec.from_checkpoint(checkpoint, spec or own_frame(checkpoint, store), wanted)
     found = _leads_there(checkpoint, store, wanted)
     plan = plan_frames(store, spec=takes.frame, leads=found, split_seed=split_seed).checked()
+    for unit in plan.table["unit"].unique():
+        expect_unit(checkpoint, unit, f"a recording of {store.path}")
     has = np.zeros(len(plan.rows), bool)  # recordings with a frame
     has[plan.cuts.recording[plan.kept]] = True
     if split is not None:

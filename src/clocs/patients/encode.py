@@ -57,16 +57,18 @@ class Windows:
         values: (n, leads, samples) of the leads that it sees at once, in its order; a single one
             where it sees each lead by itself.
         present: (n, leads) which have a signal.
+        scale: (n, leads) mV per step of `values`.
     """
 
     values: NDArray[np.int16]
     present: NDArray[np.bool_]
+    scale: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, some: slice | NDArray[np.bool_]) -> Windows:
-        return Windows(self.values[some], self.present[some])
+        return Windows(self.values[some], self.present[some], self.scale[some])
 
 
 @dataclass(frozen=True)
@@ -104,28 +106,45 @@ class InputSpec:
         return cls(checkpoint, spec, leads_of(checkpoint, leads), known_leads(checkpoint))
 
     def windows(
-        self, leads: Sequence[str], values: NDArray[np.int16], present: NDArray[np.bool_]
+        self,
+        leads: Sequence[str],
+        values: NDArray[np.int16],
+        steps: NDArray[np.float64],
+        present: NDArray[np.bool_],
     ) -> Windows:
         """Frames of some leads as the encoder sees them: without those that have no signal.
 
         Args:
             leads: Those that there are.
-            values: (frames, leads, samples).
+            values: (leads, frames, samples).
+            steps: (leads, frames) mV per step.
             present: (frames, leads) which have a signal.
         """
+        values, scale = values.transpose(1, 0, 2), steps.T.astype(np.float32)
         if not self.known:
             seen = values[present]
-            return Windows(seen[:, None], np.ones((len(seen), 1), np.bool_))
+            there = np.ones((len(seen), 1), np.bool_)
+            return Windows(seen[:, None], there, scale[present][:, None])
         places = [self.known.index(lead) for lead in leads]
         made = np.zeros((len(values), len(self.known), values.shape[-1]), np.int16)
         there = np.zeros(made.shape[:2], np.bool_)
-        made[:, places], there[:, places] = values, present
+        of_all = np.ones(there.shape, np.float32)
+        made[:, places], there[:, places], of_all[:, places] = values, present, scale
         some = there.any(axis=1)
-        return Windows(made[some], there[some])
+        return Windows(made[some], there[some], of_all[some])
 
     def frame_of_rows(self, present: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(windows,) the frame of each; present: (frames, leads) which have a signal."""
         return np.flatnonzero(present.any(axis=1)) if self.known else np.nonzero(present)[0]
+
+
+def expect_unit(checkpoint: Checkpoint, unit: str, what: str) -> None:
+    """Refuse signals in another unit for an encoder that takes mV; the others take any unit."""
+    if checkpoint.card.in_mv and unit != "mV":
+        raise SettingError(
+            f"{what} is in {unit}, and this encoder reads voltages; state the unit with `unit`, or "
+            "use an encoder that takes any unit, such as cmsmlc-many-leads"
+        )
 
 
 def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:
@@ -247,19 +266,20 @@ def cut_run(
         failed = one if isinstance(one, tuple) else (one.id, SettingError("it is not cut yet"))
         if isinstance(one, Recording):
             try:
+                expect_unit(spec.checkpoint, one.unit, one.id)
                 usable.append((place, one, *with_leads(one, spec.frame, spec.leads)))
             except ClocsError as error:
                 failed = one.id, error
         made.append(failed)
     if not usable:
         return made
-    values, _ = cut_recordings([own for _, _, own, _ in usable], spec.frame)
-    for (place, whole, own, there), each in zip(usable, values, strict=True):
+    cut_together = cut_recordings([own for _, _, own, _ in usable], spec.frame)
+    for (place, whole, own, there), each, steps in zip(usable, *cut_together, strict=True):
         present = np.zeros((len(there), len(spec.leads)), np.bool_)
         present[:, [spec.leads.index(lead) for lead in own.leads]] = there
         made[place] = CutRecording(
             recording=whole,
-            windows=spec.windows(own.leads, each.transpose(1, 0, 2), there),
+            windows=spec.windows(own.leads, each, steps, there),
             present=present,
             frame_of=spec.frame_of_rows(present),
             reading=_reading_of(whole, spec.leads, np.asarray(present.any(axis=0))),
@@ -381,11 +401,6 @@ def encoded_by_all(
     """
     encoder = checkpoints[0].encoder
     samples, many = encoder.samples, len(encoder.leads)
-    if any(checkpoint.card.in_mv for checkpoint in checkpoints):
-        raise CheckpointError(
-            "this encoder takes signals in mV, which only `clocs evaluate` gives it; use one that "
-            "was trained on normalized frames"
-        )
     one = checkpoints[0]
     of_all = (one.weights, one.buffers) if len(checkpoints) == 1 else stack(checkpoints)
     weights, buffers = ({k: v.to(device) for k, v in tensors.items()} for tensors in of_all)
@@ -396,14 +411,19 @@ def encoded_by_all(
                 f"this encoder takes frames of {samples} samples, not {batch.values.shape[-1]}"
             )
         padding = max(0, (MIN_ROWS_OF_MANY_LEADS if many else MIN_ROWS) - len(batch))
-        values = np.pad(batch.values, ((0, padding), (0, 0), (0, 0))) if padding else batch.values
+        values, scales = batch.values, batch.scale
+        if padding:
+            values = np.pad(values, ((0, padding), (0, 0), (0, 0)))
+            scales = np.pad(scales, ((0, padding), (0, 0)))
         flat = torch.from_numpy(values.reshape(-1)).to(device)
         starts = torch.arange(flat.numel() // samples, device=flat.device) * samples
         if many:
             there = np.pad(batch.present, ((0, padding), (0, 0)), constant_values=True)
             starts = starts.view(there.shape)
             starts = torch.where(torch.from_numpy(there).to(flat.device), starts, ABSENT)
-        x = Signals(flat, samples).as_input(one.card, starts, torch.ones(()))
+            scales = np.where(there, scales, np.nan)
+        scale = torch.from_numpy(scales).to(flat.device).view(starts.shape)
+        x = Signals(flat, samples).as_input(one.card, starts, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if many else -2 :])
         z: NDArray[np.float32] = encoder.encode(weights, buffers, x)[:, : len(batch)].cpu().numpy()
         if not np.isfinite(z).all():
@@ -431,5 +451,5 @@ def _batches(windows: Iterable[Windows], most: int) -> Iterator[Windows]:
 def _joined(pieces: list[Windows]) -> Windows:
     if len(pieces) == 1:
         return pieces[0]
-    values = np.concatenate([one.values for one in pieces])
-    return Windows(values, np.concatenate([one.present for one in pieces]))
+    each = zip(*((one.values, one.present, one.scale) for one in pieces), strict=True)
+    return Windows(*(np.concatenate(arrays) for arrays in each))

@@ -119,7 +119,7 @@ class BatchMaker:
         processes that share every batch.
         """
         self.signals, self.views, self.multilabel, self.ranks = signals, views, multilabel, ranks
-        self._at_once = leads_at_once
+        self._at_once, self._in_mv = leads_at_once, in_mv
         self.chains = [parse(chain) if chain else None for chain in views.copies]
         # centered on zero: otherwise negation and scaling are invisible
         self._offset = INPUT_OFFSETS[CENTERED] if views.normalized_first and not in_mv else None
@@ -223,7 +223,7 @@ class BatchMaker:
 
         Leads are perturbed in mV (or the steps of the file, where its gain is unknown), each by its
         own random numbers, but all of a view are moved in time together; then they are
-        standardized, or before that, if the views say so.
+        standardized, or before that, if the views say so, or stay in mV.
         """
         starts = self.signals.located(part.starts(rows, keys))
         scale = by_view(part.scale, rows)
@@ -243,12 +243,12 @@ class BatchMaker:
 
     def _perturbed(self, starts: Tensor, scale: Tensor, key: Tensor, chain: Chain | None) -> Tensor:
         """starts, scale: (members, n, leads) -> (members, n, leads, samples), nan where absent."""
-        if chain is None:
-            return self.signals.standardized(starts)
-        if self.views.normalized_first:
-            return chain(self.signals.standardized(starts), key).to(self.signals.dtype)
+        if not self._in_mv and (chain is None or self.views.normalized_first):
+            x = self.signals.standardized(starts)
+            return x if chain is None else chain(x, key).to(self.signals.dtype)
         x = self.signals.raw(starts, torch.where(starts == ABSENT, torch.nan, scale))
-        return standardize(chain(x, key)).to(self.signals.dtype)
+        x = x if chain is None else chain(x, key)
+        return (x if self._in_mv else standardize(x)).to(self.signals.dtype)
 
 
 def program(chain: Chain | None, samples: int) -> Program | None:

@@ -14,7 +14,7 @@ import torch
 
 from clocs.encoders.base import Encoder
 from clocs.encoders.cnn import block_implementation
-from clocs.encoders.make import is_multilead, make_encoder
+from clocs.encoders.make import is_multilead, make_encoder, takes_mv
 from clocs.errors import SettingError, suggestion
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.views import Views
@@ -68,9 +68,8 @@ class Plan:
                 valid = " or ".join(get_args(choices))
                 raise SettingError(f"`{name}` is {valid}, not {getattr(self, name)}")
         if self.multilead and self.normalization != "min-max":
-            raise SettingError(
-                f"{self.encoder} takes leads that are standardized; leave out `normalization`"
-            )
+            taken = "in mV" if takes_mv(self.encoder) else "that are standardized"
+            raise SettingError(f"{self.encoder} takes leads {taken}; leave out `normalization`")
         if self.perturb is not None:
             parse(self.perturb)
             if not self.row.perturbable:
@@ -91,6 +90,11 @@ class Plan:
         """What is optimized, with this plan's options; None where nothing is learned."""
         made = self.row.configured(self.options)
         return made.for_encoder(multilead=self.multilead) if made else None
+
+    @property
+    def in_mv(self) -> bool:
+        """Whether frames stay in mV."""
+        return self.normalization == "none" or takes_mv(self.encoder)
 
     @property
     def multilead(self) -> bool:
@@ -153,10 +157,10 @@ class Plan:
     @property
     def input_of_card(self) -> str:
         """How the encoder's input is normalized, in words that cards have."""
+        if self.in_mv:
+            return IN_MV
         if self.multilead:
             return STANDARDIZED
-        if self.normalization == "none":
-            return IN_MV
         return CENTERED if self.row.views.normalized_first else NORMALIZATION
 
 

@@ -235,7 +235,7 @@ def pretrain_frames(
     origins = _origins(init, plan, encoder)
     files = [out / f"seed-{seed}.safetensors" for seed in plan.seeds]
     # all that can be refused is refused before the folder is touched
-    if plan.normalization == "none" and frames.unit != "mV":
+    if plan.in_mv and frames.unit != "mV":
         raise SettingError(
             f"signals of {frames.dataset} are in {frames.unit}, not mV; leave out `normalization`"
         )

@@ -70,7 +70,7 @@ class PretrainingTask(Task):
             views,
             multilabel=frames.multilabel,
             leads_at_once=plan.multilead,
-            in_mv=plan.normalization == "none",
+            in_mv=plan.in_mv,
             ranks=ranks if self.shared else None,
         )
         self._per_view = plan.batch_norm == "view"

@@ -27,7 +27,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from clocs.datasets.download import PUBLICATIONS
 from clocs.encoders.base import Encoder
 from clocs.encoders.make import ENCODERS, PREFIX, failed, make_encoder
-from clocs.encoders.residual import WIDEST
+from clocs.encoders.many_leads import WIDEST
 from clocs.errors import CheckpointError, SettingError, with_extra
 from clocs.frames.frames import SEVERAL
 from clocs.frames.splits import Folds
