@@ -36,7 +36,7 @@ def lab(paint: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_colors_of_one_shape_differ_for_color_blind_eyes(
     theme: int, sight: NDArray[np.float64]
 ) -> None:
-    css = (files("clocs.explorer") / "static" / "style.css").read_text(encoding="utf-8")
+    css = (files("clocs.web") / "static" / "style.css").read_text(encoding="utf-8")
     for letter in "cd":
         paints = [re.findall(rf"--{letter}{i}: (#\w+)", css)[theme] for i in range(7)]
         seen = {paint: lab(paint, sight) for paint in paints}

@@ -11,9 +11,11 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+import clocs.web
 import unhurried
 from clocs.explorer import server
 from clocs.explorer.session import Session
+from clocs.service import api
 from clocs.web.packing import unpack
 from clocs.web.shield import BODY_LIMIT
 from explorer.conftest import Served
@@ -25,6 +27,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance  # noq
 schema = schemathesis.openapi.from_dict(server.make_api(cast("Session", None)).openapi())
 
 
+SHARED = Path(clocs.web.__file__).parent / "static"
 TURN = itertools.count()
 # These take the same body, a list of pseudonyms.
 GROUPS = "^/api/groups/"
@@ -140,13 +143,14 @@ def test_the_histogram_integrates_to_one(served: Served) -> None:
 def test_the_page_preloads_all_its_modules() -> None:
     static = Path(server.__file__).parent / "static"
     page = (static / "index.html").read_text(encoding="utf-8")
-    for file in static.glob("*.js"):
+    for file in [*static.glob("*.js"), *SHARED.glob("*.js")]:
         assert f'"/static/{file.name}"' in page, file.name
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:
     static = Path(server.__file__).parent / "static"
-    for file in static.iterdir():
+    served = Path(api.__file__).parent / "static"
+    for file in (*static.iterdir(), *SHARED.iterdir(), *served.iterdir()):
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|//cdn|@import", text), file.name
         if file.suffix == ".html":

@@ -81,6 +81,16 @@ def test_nothing_is_served_without_the_token(session: Session) -> None:
     assert client.get("/api/session", headers=known).status_code == 200
 
 
+def test_a_person_without_the_token_gets_a_page_that_asks_for_it(session: Session) -> None:
+    client = guarded(session)
+    answer = client.get("/?patient=0123456789", headers={"accept": "text/html,*/*"})
+    assert answer.status_code == 401 and answer.headers["content-type"].startswith("text/html")
+    assert 'name="token"' in answer.text and "<script" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    other = client.get("/", headers={"accept": "text/html", "host": "<b>evil</b>"})
+    assert other.status_code == 421 and "<b>" not in other.text and "token" not in other.text
+
+
 def test_the_token_in_the_address_becomes_a_cookie_and_leaves_the_address(
     session: Session,
 ) -> None:

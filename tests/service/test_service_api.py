@@ -382,6 +382,16 @@ def test_nothing_but_probes_is_answered_without_the_token(files: list[str]) -> N
         assert served.post("/models/plain/embedding", json=ECG, headers=known).status_code == 200
 
 
+def test_the_description_says_how_the_token_is_sent_and_what_needs_none(served: Served) -> None:
+    described = unhurried.get(f"{served.url}/openapi.json").json()
+    assert described["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert described["security"] == [{"token": []}]
+    without = {
+        path for path, one in described["paths"].items() if one.get("get", {}).get("security") == []
+    }
+    assert without == {"/health", "/ready"}
+
+
 def test_metrics_count_requests_recordings_and_batches(served: Served) -> None:
     served.embedding(ECG)
     served.embedding({**ECG, "leads": ["V9"]})

@@ -183,6 +183,7 @@ def serve(call: Call, *, token: str = "new") -> None:
         console.print(f"The service is ready at {url}  (press Ctrl-C to stop)")
         if own is not None:
             console.print(f"Send the header  Authorization: Bearer {own}")
+        console.print(f"To try an ECG in a browser, open  {url}/{f'?token={own}' if own else ''}")
 
     call(token=None if token == "none" else token, on_ready=ready)
     err.print("The service has stopped.")

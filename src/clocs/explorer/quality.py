@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from clocs.explorer.session import NotFoundError, Session, packed_signal, pseudonyms
+from clocs.explorer.session import NotFoundError, Session, pseudonyms
 from clocs.measurements.quality import clipped_stretches
 from clocs.recording import Gap, Recording, flat_stretches
 from clocs.store.store import Store
+from clocs.web.packing import packed_signal
 
 SECONDS = 60.0  # drawn
 LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are looked for

@@ -1,13 +1,8 @@
-"""The server: a thin layer of endpoints over a session and its uploads.
-
-Static files are read once, at the start: no part of a URL ever reaches the file system.
-"""
+"""The server: a thin layer of endpoints over a session and its uploads."""
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Callable, Iterable, Sequence
-from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from anyio import CapacityLimiter, to_thread
@@ -21,12 +16,10 @@ from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.predictions import ShownRecording
 from clocs.explorer.quality import Quality
 from clocs.explorer.session import (
-    LONGEST,
     NEIGHBORS,
     NotFoundError,
     Session,
     packed_beats,
-    packed_signal,
 )
 from clocs.explorer.training_runs import log_lines, run_facts, run_folders
 from clocs.explorer.uploads import Uploads
@@ -34,6 +27,8 @@ from clocs.files import csv_text
 from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.body_reader import BodyReader
+from clocs.web.packing import LONGEST, packed_signal
+from clocs.web.pages import add_pages
 from clocs.web.uploads import FORM, read_posted
 
 _CODE = "^[0-9a-f]{10}$"
@@ -307,20 +302,7 @@ def _add_tabs(app: FastAPI, session: Session) -> None:
 
 
 def _add_pages(app: FastAPI, session: Session) -> None:
-    static = {
-        file.name: file.read_bytes() for file in (files("clocs.explorer") / "static").iterdir()
-    }
-
-    @app.get("/", include_in_schema=False)
-    @app.get("/static/{name:path}", include_in_schema=False)
-    @app.get("/favicon.ico", include_in_schema=False)
-    async def page(request: Request, name: str = "") -> Response:
-        name = name or {"/": "index.html", "/favicon.ico": "icon.svg"}.get(request.url.path, "")
-        if name not in static:
-            raise HTTPException(404, "no such file")
-        kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0]
-        headers = {"cache-control": "no-cache"}
-        return Response(static[name], media_type=kind or "text/plain", headers=headers)
+    add_pages(app, {"/": "index.html"}, "clocs.web", "clocs.explorer")
 
     @app.get("/report", include_in_schema=False)
     def report() -> Response:

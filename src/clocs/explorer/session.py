@@ -35,8 +35,6 @@ from clocs.store.store import Store
 from clocs.web.packing import pack
 
 DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
-LONGEST = 600.0  # seconds of signal in one response
-NO_VALUE = -32768  # in a gap; `static/api.js` draws nothing there
 NEIGHBORS = 10
 
 
@@ -324,26 +322,6 @@ class Session:
 
 def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
     return {"leads": list(leads), "seconds": samples / rate, "rate": rate, "unit": unit}
-
-
-def packed_signal(recording: Recording, start: float, seconds: float, **more: Any) -> bytes:
-    """Digital samples with gain and baseline, from which the page computes amplitudes, and more."""
-    first = min(recording.samples, round(start * recording.rate))
-    last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
-    facts = {
-        "leads": recording.leads,
-        "rate": recording.rate,
-        "unit": recording.unit,
-        "gain": recording.gain.tolist(),
-        "baseline": recording.baseline.tolist(),
-        "start": first / recording.rate,
-        "seconds": recording.seconds,
-    }
-    digital = recording.digital[:, first:last].copy()
-    for gap in recording.gaps:
-        own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
-        digital[recording.leads.index(gap.lead), own] = NO_VALUE
-    return pack(facts | more, {"digital": digital})
 
 
 def packed_beats(recording: Recording) -> bytes:

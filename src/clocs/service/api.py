@@ -12,10 +12,18 @@ from clocs._version import __version__
 from clocs.errors import ClocsError
 from clocs.service.bodies import KINDS, SentRecording, example_body, plain_kind
 from clocs.service.service import Computation, Level, Service, UnknownModelError
+from clocs.web.packing import LONGEST, packed_signal
+from clocs.web.pages import add_pages
 from clocs.web.shield import Problem, add_problems
-from clocs.web.uploads import FORM
+from clocs.web.uploads import FORM, Posted
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.0\n"}}
+_TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "What `clocs serve` has printed; none where it runs with `--token none`.",
+}
+_OPEN = {"security": []}  # needs no token
 _T = TypeVar("_T")
 
 ModelName = Annotated[str, Path(description="As in `/models`.", examples=["cmsc-chapman"])]
@@ -107,18 +115,33 @@ def make_api(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     add_problems(app, not_found=UnknownModelError)
+    add_pages(app, {"/": "service.html", "/docs": "docs.html"}, "clocs.web", "clocs.service")
+    _name_the_token(app)
     _add_state(app, service)
     _add_computations(app, service)
     return app
 
 
+def _name_the_token(app: FastAPI) -> None:
+    """Say in OpenAPI how the token is sent."""
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        made = described()
+        made["components"]["securitySchemes"] = {"token": _TOKEN}
+        made["security"] = [{"token": []}]
+        return made
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
 def _add_state(app: FastAPI, service: Service) -> None:
-    @app.get("/health")
+    @app.get("/health", openapi_extra=_OPEN)
     async def health() -> Status:
         """Whether the service is alive; for a supervisor that restarts it."""
         return {"status": "alive"}
 
-    @app.get("/ready", responses={503: {"model": Status}})
+    @app.get("/ready", openapi_extra=_OPEN, responses={503: {"model": Status}})
     async def ready(response: Response) -> Status:
         """Whether requests are accepted: 503 while loading and while shutting down."""
         if service.state != "ready":
@@ -139,10 +162,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 
 
 def _add_computations(app: FastAPI, service: Service) -> None:
-    async def answer(request: Request, task: Computation, query: dict[str, Any]) -> Response:
-        service.expect_ready()
-        service.served(task)  # an unknown model is refused before the body is received
-        service.batcher.expect_room()
+    async def received(request: Request, query: dict[str, Any]) -> Posted:
         kind = request.headers.get("content-type", "")
         if plain_kind(kind) not in KINDS:
             raise HTTPException(
@@ -151,7 +171,13 @@ def _add_computations(app: FastAPI, service: Service) -> None:
                 "files as multipart/form-data",
             )
         facts = {"type": kind, "query": query, "limits": service.limits}
-        posted = await service.reader.receive(request, facts)
+        return await service.reader.receive(request, facts)
+
+    async def answer(request: Request, task: Computation, query: dict[str, Any]) -> Response:
+        service.expect_ready()
+        service.served(task)  # an unknown model is refused before the body is received
+        service.batcher.expect_room()
+        posted = await received(request, query)
         results = await service.run(task, posted.recordings)
         unusable = sum(isinstance(one, ClocsError) for one in results)
         counted = service.metrics.recordings
@@ -163,6 +189,16 @@ def _add_computations(app: FastAPI, service: Service) -> None:
         made = {"results": listed} if posted.several else listed[0]
         status = 422 if unusable and not posted.several else 200
         return Response(msgspec.json.encode(made), status, media_type="application/json")
+
+    @app.post("/signal", include_in_schema=False)
+    async def signal(request: Request, array: Array) -> Response:
+        """The first recording as it was read, packed, for the page that draws it."""
+        service.expect_ready()
+        recording = (await received(request, array)).recordings[0]
+        if isinstance(recording, ClocsError):
+            raise recording
+        drawn = packed_signal(recording.with_limb_leads(), 0, LONGEST)
+        return Response(drawn, media_type="application/octet-stream")
 
     described: dict[str, Any] = {
         "response_class": Response,

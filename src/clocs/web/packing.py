@@ -17,6 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from clocs.recording import Recording
+
+LONGEST = 600.0  # seconds of a signal at once
+NO_VALUE = -32768  # in a gap; `static/packing.js` has nothing there
+
 
 def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """One block of bytes; `unpack` (and `static/packing.js`) restore everything."""
@@ -50,3 +55,23 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             offset=size + listed["offset"],
         ).reshape(listed["shape"])
     return facts, arrays
+
+
+def packed_signal(recording: Recording, start: float, seconds: float, **more: Any) -> bytes:
+    """Digital samples with gain and baseline, from which the page computes amplitudes, and more."""
+    first = min(recording.samples, round(start * recording.rate))
+    last = min(recording.samples, first + round(min(seconds, LONGEST) * recording.rate))
+    facts = {
+        "leads": recording.leads,
+        "rate": recording.rate,
+        "unit": recording.unit,
+        "gain": recording.gain.tolist(),
+        "baseline": recording.baseline.tolist(),
+        "start": first / recording.rate,
+        "seconds": recording.seconds,
+    }
+    digital = recording.digital[:, first:last].copy()
+    for gap in recording.gaps:
+        own = slice(max(gap.start - first, 0), max(gap.stop - first, 0))
+        digital[recording.leads.index(gap.lead), own] = NO_VALUE
+    return pack(facts | more, {"digital": digital})

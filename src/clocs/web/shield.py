@@ -2,7 +2,7 @@
 
 It refuses requests for other host names (DNS rebinding), from other sites or without the token,
 and bodies that are too large or too slow, and adds strict security headers to every response.
-Refusals are JSON with a message.
+Refusals are JSON with a message, or a page for a person at a browser.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from clocs.errors import ClocsError, UnknownRateError
+from clocs.web.pages import refusal_page
 from clocs.web.uploads import UnitQuestionError
 
 if TYPE_CHECKING:
@@ -124,7 +125,11 @@ class Shield:
             body.expect_room(int(headers.get("content-length", "0")))
             await self.app(scope, body.receive, send_safely)
         except RefusedError as error:
-            refusal = JSONResponse({"message": str(error)}, error.status, dict(error.headers))
+            if error.status != 303 and "text/html" in headers.get("accept", ""):
+                refusal = refusal_page(error.status, str(error))
+            else:
+                refusal = JSONResponse({"message": str(error)}, error.status)
+            refusal.headers.update(error.headers)
             await refusal(scope, receive, send_safely)
         except Exception:  # the browser got a sentence; the log gets the traceback
             if not started:

@@ -1,6 +1,6 @@
 // All requests to the server. Errors carry the server's own message.
 
-import { unpack } from "./packing.js";
+import { traces, unpack } from "./packing.js";
 
 async function request(path, options = {}) {
   let response;
@@ -96,16 +96,4 @@ export function signal(source, { lead, seconds = 60, abort } = {}) {
   return traced(`${placeOf(source)}/signal?${query}`, { signal: abort });
 }
 
-async function traced(path, options) {
-  const { facts, arrays } = await binary(path, options);
-  const [count, samples] = arrays.digital.shape;
-  const traces = new Map();
-  for (let i = 0; i < count; i++) {
-    const digital = arrays.digital.subarray(i * samples, (i + 1) * samples);
-    const values = new Float32Array(samples);
-    const gain = facts.gain[i], zero = facts.baseline[i];
-    for (let j = 0; j < samples; j++) values[j] = digital[j] === -32768 ? NaN : (digital[j] - zero) / gain;
-    traces.set(facts.leads[i], values);
-  }
-  return { ...facts, samples, traces };
-}
+const traced = async (path, options) => traces(await binary(path, options));

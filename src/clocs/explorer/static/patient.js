@@ -7,7 +7,7 @@ import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
 import { meaning, symbol } from "./fields.js";
 import { SavedPredictions } from "./predictions.js";
-import { drawThumbnail, layoutsOf } from "./paper.js";
+import { drawThumbnail, layoutFrom, layoutsOf } from "./paper.js";
 import { comparePicker } from "./pick.js";
 
 const THUMBNAIL_LEADS = ["II", "ECG", "I", "V2"];
@@ -133,7 +133,7 @@ export class Detail {
     if (stop.aborted) return;
     rate.textContent = beats.heart_rate ? `${Math.round(beats.heart_rate)} bpm` : "";
     const layouts = layoutsOf([signal], [beats.beat]), { layout, gain, speed } = this.app.state;
-    const view = new View({ layout: layouts.includes(layout) ? layout : layouts[0], gain, speed });
+    const view = new View({ layout: layoutFrom(layouts, layout), gain, speed });
     const viewer = new Viewer(canvas, { signal, beat: beats.beat }, view);
     const tools = new EcgTools(view, {
       layouts, remember: (change) => this.app.setPaper(change),

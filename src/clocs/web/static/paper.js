@@ -22,6 +22,9 @@ export function layoutsOf(signals, beats) {
   return ["stacked", signals.every(hasClinical) && "clinical", beats.every(Boolean) && "beat"].filter(Boolean);
 }
 
+// The wanted layout, or the first of them where it cannot be drawn; a phone is too narrow for four columns.
+export const layoutFrom = (layouts, wanted) => (layouts.includes(wanted) && !(wanted === "clinical" && window.innerWidth < 500) ? wanted : layouts[0]);
+
 // Leads in the usual order, others after them.
 export function ordered(leads) {
   return [...STANDARD.filter((lead) => leads.includes(lead)), ...leads.filter((lead) => !STANDARD.includes(lead))];

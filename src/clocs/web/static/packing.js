@@ -16,3 +16,17 @@ export function unpack(buffer) {
   }
   return { facts, arrays: found };
 }
+
+// A signal that was packed: one trace per lead, in mV, or in adu if the gain is unknown; NaN in a gap.
+export function traces({ facts, arrays }) {
+  const [count, samples] = arrays.digital.shape;
+  const found = new Map();
+  for (let i = 0; i < count; i++) {
+    const digital = arrays.digital.subarray(i * samples, (i + 1) * samples);
+    const values = new Float32Array(samples);
+    const gain = facts.gain[i], zero = facts.baseline[i];
+    for (let j = 0; j < samples; j++) values[j] = digital[j] === -32768 ? NaN : (digital[j] - zero) / gain;
+    found.set(facts.leads[i], values);
+  }
+  return { ...facts, samples, traces: found };
+}

@@ -14,7 +14,7 @@ export class EcgTools {
     const button = (text, title, onclick, more = {}) => make("button", { type: "button", title, onclick, ...more }, text);
     const zoom = [
       ...[["−", "Zoom out", 0.8], ["+", "Zoom in", 1.25]].map(([sign, title, factor]) => button(sign, title, () => view.zoom(factor), { class: "icon", "aria-label": title })),
-      button("Fit", "Fit ten seconds (0)", () => view.set({ scale: "fit", start: 0 })),
+      button("Fit", "Fit ten seconds, or as many as can be read (0)", () => view.set({ scale: "fit", start: 0 })),
       button("1:1", "Actual size", () => view.set({ scale: 1 })),
       button("PNG", "Save as an image", picture),
     ];
