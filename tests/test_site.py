@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import clocs
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed")
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,9 +30,20 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path)
     )
     assert done.returncode == 0, done.stderr
     pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
-    assert {"index.html", "commands.html", "api.html", "models/rhythm-chapman.html"} <= set(pages)
+    assert {"index.html", "commands.html", "api.html", "notebooks/few-labels.html"} <= set(pages)
+    assert len(pages.keys() - {"404.html"}) <= 32
+    assert {"results/table-1.txt", "models/rhythm-chapman.txt"} <= names_in(tmp_path)
     for name, page in pages.items():
         assert not FETCHED.search(page.read_text("utf-8").replace('rel="canonical"', "")), name
     reference = pages["commands.html"].read_text("utf-8")
     assert "clocs pretrain" in reference and "--temperature" in reference
-    assert "evaluate_many" in pages["api.html"].read_text("utf-8")
+    assert "&#124;" in reference.replace("|", "&#124;") and "\\|" not in reference
+    names = re.findall(r'<h3 id="clocs\.[\w.]*\.(\w+)"', pages["api.html"].read_text("utf-8"))
+    assert names[0] == "prepare" and set(clocs.__all__) - {"__version__"} <= set(names)
+    index = json.loads((tmp_path / "search/search_index.json").read_text("utf-8"))
+    boost = {one["location"]: one.get("boost", 1) for one in index["docs"]}
+    assert boost["evaluation.html"] > boost["commands.html"] > boost["results/index.html"]
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}

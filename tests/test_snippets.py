@@ -25,8 +25,8 @@ from stand_ins import write_stand_ins
 # The pages that a newcomer follows run; the commands and the Python of all others are parsed, with
 # their options and parameters, by test_docs.py.
 RUN = (
-    "README.md", "docs/first-steps.md", "docs/own-ecgs.md", "docs/own-datasets.md",
-    "docs/prediction.md", "docs/python.md", "docs/sweep.md",
+    "README.md", "docs/first-steps.md", "docs/own-ecgs.md", "docs/prediction.md",
+    "docs/python.md",
 )  # fmt: skip
 PAGES = {page: ROOT / page for page in RUN}
 # What no test here can have, by the beginning of a line, and why; and where it is tested instead.
@@ -34,7 +34,10 @@ NOT_RUN = {
     "source .venv/bin/activate": "only the shell that a person types in",
     "script/": "sets up .venv first (test_demo.py, test_fuzz.py)",
     "python -m benchmarks.": "needs published recordings (tests/measurements)",
-    "clocs export": "takes seconds to trace (test_export.py, test_wheel.py)",
+    "python benchmarks/": "needs published recordings, and takes minutes",
+    "clocs finetune cmsc-chapman": "takes minutes (test_finetune.py)",
+    "clocs predict rhythm-chapman stores/chapman": "of a published recording (test_explain.py)",
+    "pip install": "needs a network (test_wheel.py)",
 }
 # Words that are added to a command, by its beginning, the longest that fits: less of the same.
 SHORTER = {
@@ -46,7 +49,7 @@ REPLACED = {
         "seeds=5": "epochs=1",
     },
     "docs/first-steps.md": {" --explain why.png": ""},  # README.md has the same
-    "docs/sweep.md": {"epochs=20": "epochs=1", "n_trials=12": "n_trials=2"},
+    "docs/python.md": {"epochs=20": "epochs=1", "n_trials=12": "n_trials=2"},
 }
 MADE = re.compile(r"""(?:--out |\bout=)["']?([\w./-]+)""")  # what a snippet writes
 AGAIN = re.compile(r"(?:runs|stores)/[^/]+|store")  # what a later block of a page makes once more

@@ -42,6 +42,7 @@ NEEDED = (
     "clocs/experiments/paper_results.csv",
     "clocs/experiments/templates/report.html",
     "clocs/explorer/static/index.html",
+    *(f"clocs/formats/{name}" for name in ("sample.hea", "sample_1.dat", "sample_2.dat")),
     *(f"clocs/weights/{path.name}" for path in (ROOT / "src" / "clocs" / "weights").iterdir()),
 )
 OFFLINE = """

@@ -1,9 +1,12 @@
-"""What the site has beside the Markdown in docs: pages made from the README and from the code."""
+"""What the site has beside the Markdown in docs: pages and downloads made from other files."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -17,79 +20,148 @@ from clocs.cli.main import TABLE, Command, heading, text_of
 from clocs.cli.messages import in_options
 
 ROOT = Path(__file__).resolve().parents[2]
-# Pages of the repository's root, by their names in the site.
-FROM_ROOT = {
-    "index.md": "README.md",
-    "contributing.md": "CONTRIBUTING.md",
-    "changelog.md": "CHANGELOG.md",
-}
+DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+MADE = ("commands.md", "api.md")
+# In searches, what explains comes before references, and these before pages of tables.
+BOOST = {"commands.md": 0.4, "api.md": 0.4, "results/README.md": 0.3, "benchmarks.md": 0.3}
+# The Python names by task, in the order of the work.
+TASKS = {
+    "Prepare and read": (
+        "prepare", "preview", "from_arrays", "open_store", "read", "download", "describe",
+    ),
+    "Measure and check": ("check", "signal_quality"),
+    "Pre-train": ("pretrain", "outside_encoder", "load"),
+    "Score": ("evaluate", "evaluate_many", "evaluate_classifier", "retrieval"),
+    "Train a classifier and predict": ("finetune", "predict", "explain", "export", "serve"),
+    "Vectors and patients": ("embed", "index", "similar", "patient_distances", "explore"),
+    "Figures and the paper": ("figure", "reproduce", "report"),
+    "Other libraries": ("ClocsEncoder", "torch_dataset"),
+    "Classes": (
+        "Store", "Recording", "Checkpoint", "Classifier", "Frames", "FrameSpec", "ClocsError",
+    ),
+}  # fmt: skip
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the model cards and the results, whichever there are, in the navigation."""
-    places = {"Model cards": "models", "Results": "results"}
+    """A navigation without pages that do not exist, and with the repository where it is known.
 
-    def filled(entry: Any) -> Any:
-        if isinstance(entry, list):
-            return [filled(one) for one in entry]
-        if not isinstance(entry, dict):
-            return entry
-        return {
-            name: below + _pages(places[name], below) if name in places else filled(below)
-            for name, below in entry.items()
-        }
-
-    config.nav = filled(config.nav)
+    Not by `repo_url`: the theme would ask its server for numbers whenever somebody reads a page.
+    """
+    config.nav = _existing(config.nav)
+    if REPOSITORY:
+        config.nav.append({"Repository": REPOSITORY})
     return config
 
 
-def _pages(folder: str, but: list[str]) -> list[str]:
-    found = sorted(path for path in (ROOT / "docs" / folder).rglob("*.md"))
-    names = [path.relative_to(ROOT / "docs").as_posix() for path in found]
-    return [name for name in names if name not in but]
+def _repository() -> str:
+    """$CLOCS_REPOSITORY, or where this checkout was cloned from; '' for neither."""
+    if own := os.environ.get("CLOCS_REPOSITORY"):
+        return own
+    asked = ("git", "-C", str(ROOT), "config", "--get", "remote.origin.url")
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        return ""
+    found = re.sub(r"^git@([^:]+):", r"https://\1/", found).removesuffix(".git")
+    return found if found.startswith("https://") else ""
+
+
+REPOSITORY = _repository()
+
+
+def _existing(entry: Any) -> Any:
+    if isinstance(entry, dict):
+        return {name: _existing(below) for name, below in entry.items()}
+    if isinstance(entry, list):
+        return [_existing(one) for one in entry if not isinstance(one, str) or _exists(one)]
+    return entry
+
+
+def _exists(page: str) -> bool:
+    return page in MADE or any(
+        (DOCS / page).with_suffix(end).is_file() for end in (".md", ".ipynb")
+    )
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is written elsewhere: in the root, in the commands, in the docstrings."""
-    pages = {
-        name: _from_root((ROOT / source).read_text("utf-8")) for name, source in FROM_ROOT.items()
-    }
-    pages |= {"commands.md": "\n".join(_commands()), "api.md": "\n".join(_api())}
+    """Add what is written elsewhere: in commands, docstrings and notebooks; and the downloads."""
+    pages = {"commands.md": "\n".join(_commands()), "api.md": "\n".join(_api())}
+    for path in sorted(DOCS.glob("notebooks/*.ipynb")):
+        pages[f"notebooks/{path.stem}.md"] = notebook_page(path)
+    for path in sorted((*DOCS.glob("results/*.md"), *DOCS.glob("models/*.md"))):
+        if path.name != "README.md":
+            pages[download_of(path.relative_to(DOCS).as_posix())] = path.read_text("utf-8")
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
 
 
-def _from_root(text: str) -> str:
-    """A page of the root as if it were in docs."""
+def download_of(name: str) -> str:
+    """A table as text, which browsers show and save."""
+    return name.removesuffix(".md") + ".txt"
 
-    def moved(match: re.Match[str]) -> str:
-        mark, words, target = match.groups()
-        renamed = {source: name for name, source in FROM_ROOT.items()}.get(target, target)
-        words = words.removeprefix("docs/") if words == target else words
-        return f"{mark}[{words}]({renamed.removeprefix('docs/')})"
 
-    return LINK.sub(moved, text)
+def notebook_page(path: Path) -> str:
+    """A notebook with its outputs, as Markdown."""
+    parts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            if image := output.get("data", {}).get("image/png"):
+                whole = base64.b64encode(base64.b64decode(image)).decode()
+                parts.append(
+                    f'<img alt="The figure of this cell" src="data:image/png;base64,{whole}">'
+                )
+            else:
+                parts.append("```text\n{}```".format("".join(output["text"])))
+    parts.append(f"The notebook is [{path.name}]({path.name}).")
+    return "\n\n".join(parts)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files that are not in the site become the names of these files."""
+    """Links to files that are not pages become downloads, links to the repository, or names."""
     here = PurePosixPath(page.file.src_uri).parent
+    page.meta.setdefault("search", {"boost": BOOST.get(page.file.src_uri, 1.0)})
+    if page.file.src_uri == "models.md":
+        markdown += "\n".join(_cards())
 
     def inside(match: re.Match[str]) -> str:
-        target = match[3].partition("#")[0]
+        target, _, part = match[3].partition("#")
         if not target or "://" in target or target.startswith("mailto:"):
             return match[0]
         path = os.path.normpath(here / target)
+        if path.endswith(".ipynb"):
+            target, path = (one.removesuffix(".ipynb") + ".md" for one in (target, path))
+            if page.file.src_uri == path:  # the notebook itself
+                return match[0]
         found = files.get_file_from_path(path)
+        if found is not None and found.inclusion.is_excluded():
+            found = None
+        if found is None and files.get_file_from_path(download_of(path)):
+            return f"[{match[2]}]({download_of(target)})"
         if found is None:
-            return f"{match[2]} (`{_in_root(path)}`)"
+            name = _in_root(path)
+            link = f"[{match[2]}]({REPOSITORY}/blob/HEAD/{name})"
+            return link if REPOSITORY else f"{match[2]} (`{name}`)"
         if match[2].endswith(".md"):  # a page is called by its title, not by its file
             return f"[{_title(found.content_string)}]({match[3]})"
-        return match[0]
+        return f"{match[1]}[{match[2]}]({target}{'#' if part else ''}{part})"
 
     return LINK.sub(inside, markdown)
+
+
+def _cards() -> Iterator[str]:
+    """The cards of the shipped models, each folded."""
+    yield "\n\n## Cards\n\nWhat `clocs models NAME` prints.\n"
+    for path in sorted(DOCS.glob("models/*.md")):
+        text = re.sub(r"^#+ (.*)$", r"**\1**", path.read_text("utf-8"), flags=re.MULTILINE)
+        lines = [f"    {line}" if line else "" for line in text.splitlines()[1:]]
+        yield "\n".join((f'??? note "{path.stem}"', *lines, ""))
 
 
 def _title(text: str) -> str:
@@ -114,22 +186,28 @@ def _command(command: Command) -> Iterator[str]:
     yield f"```sh\nclocs {command.name} {command.row.arguments} [OPTIONS]\n```\n"
     yield "| | |\n| --- | --- |"
     for one in command.params:
-        yield f"| `{_cell(heading(one), code=True)}` | {_cell(in_options(text_of(one), command))} |"
+        name = _cell(heading(one)).replace("|", "&#124;")  # a table splits at a plain one
+        text = _cell(in_options(text_of(one), command)).replace("|", "\\|")
+        yield f"| <code>{name}</code> | {text} |"
     if command.epilog:
         yield f"\n{command.epilog.replace('Example: ', 'Example: `', 1)}`\n"
 
 
-def _cell(text: str, *, code: bool = False) -> str:
-    text = " ".join(text.split()).replace("|", "\\|")
-    return text if code else text.replace("<", "&lt;")
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")
 
 
 def _api() -> Iterator[str]:
-    """All public names of the package, from their docstrings."""
+    """All public names of the package by task, from their docstrings."""
     import clocs
 
-    yield "# Python\n\nEvery public name of `clocs`; [python.md](python.md) shows them at work.\n"
-    for name in sorted(set(clocs.__all__) - {"__version__"}, key=str.lower):
-        made = getattr(clocs, name)
-        module = getattr(made, "__module__", "clocs")
-        yield f"::: {module}.{name}\n"
+    yield "# Python names\n\nWhich function does what? All public names of `clocs`, by task;"
+    yield "[python.md](python.md) shows them at work.\n"
+    listed = [name for names in TASKS.values() for name in names]
+    left = sorted(set(clocs.__all__) - {"__version__"} - set(listed), key=str.lower)
+    for task, names in (TASKS | ({"More": tuple(left)} if left else {})).items():
+        known = [name for name in names if hasattr(clocs, name)]
+        yield f"\n## {task}\n"
+        for name in known:
+            module = getattr(getattr(clocs, name), "__module__", "clocs")
+            yield f"::: {module}.{name}\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from clocs.errors import ClocsError, SettingError
 from clocs.experiments.pages import fill
+from clocs.files import PUBLIC
 from clocs.training.checkpoint import load_checkpoint
 from research.many_leads.items import STAGES
 from research.many_leads.model_card import ship
@@ -53,7 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.report:
             results = read_runs(given.report)
-            made = [write(results, given.out)]
+            from clocs.figures.canvas import save  # which needs matplotlib
+            from research.many_leads.forest import PICTURE, forest
+
+            made = [write(results, given.out), given.out / PICTURE]
+            save(forest(results), made[1], mode=PUBLIC)
             for page in given.fill:
                 fill(page, parts(results))
             for name, folder in map(_pair, given.ship):

@@ -1,4 +1,4 @@
-"""Tables of the comparison in Markdown, for the marked parts of `docs/encoders.md`."""
+"""Tables of the comparison in Markdown, for the marked parts of `docs/results/many-leads.md`."""
 
 from __future__ import annotations
 
@@ -79,17 +79,6 @@ def differences_of(results: StudyResults, one: str, other: str, protocol: str) -
     return sorted(best.values(), key=lambda row: (order[row["dataset"]], -row["share"]))
 
 
-def place_of(row: Row) -> str:
-    return f"{DATASET_TITLES[row['dataset']]} at {100 * row['share']:g} %"
-
-
-def signed(row: Row) -> str:
-    if row["ci95"] is None:
-        return f"{row['difference']:+.3f}"
-    low, high = row["ci95"]
-    return f"{row['difference']:+.3f} ({low:+.3f} to {high:+.3f})"
-
-
 def cell(row: Row | None) -> str:
     """A score with its interval."""
     score = None if row is None else row.get("auc_mean", row.get("auc"))
@@ -111,14 +100,13 @@ def encoder_title(row: Mapping[str, Any]) -> str:
 
 
 def parts(results: StudyResults) -> dict[str, str]:
-    """Tables of `docs/encoders.md` by name; 'Not measured yet.' where there are no results."""
+    """Tables of the page by name; 'Not measured yet.' where there are no results."""
     by_kind = {
         kind: [row for row in results.analyses if row["kind"] == kind]
         for kind in ("hospital", "identity")
     }
     return {
         "encoders-scores": scores(results),
-        "encoders-fails": fails(results),
         "encoders-leads": by_leads(results),
         "encoders-noise": by_noise(results),
         "encoders-hospital": hospital_table(by_kind["hospital"], encoder_title),
@@ -148,29 +136,6 @@ def scores(results: StudyResults) -> str:
             ]
             text += [f"### {DATASET_TITLES[dataset]}", table(heads, rows)]
     return "\n\n".join(text) or NOTHING
-
-
-def fails(results: StudyResults) -> str:
-    """What does not work, in sentences from paired differences."""
-    lines = []
-    for method in (WINNER, *METHODS):
-        if method == UNTRAINED:
-            continue
-        rivals = {"linear": UNTRAINED, "attentive": UNTRAINED, "finetune": SCRATCH}
-        for protocol, rival in rivals.items():
-            found = differences_of(results, method, rival, protocol)
-            poor = [row for row in found if row["ci95"] is None or row["ci95"][0] <= 0]
-            if poor:
-                where = "; ".join(f"{place_of(row)} {signed(row)}" for row in poor)
-                than = "the untrained encoder" if rival == UNTRAINED else "training from scratch"
-                lines.append(f"- {TITLES[method]}, {PROTOCOLS[protocol]}, against {than}: {where}.")
-    for method in METHODS:
-        found = differences_of(results, WINNER, method, "linear")
-        beaten = [row for row in found if row["ci95"] is None or row["ci95"][1] < 0]
-        if beaten:
-            where = "; ".join(f"{place_of(row)} {signed(row)}" for row in beaten)
-            lines.append(f"- {TITLES[WINNER]}, linear, is worse than {TITLES[method]}: {where}.")
-    return "\n".join(lines) or NOTHING
 
 
 def by_leads(results: StudyResults) -> str:

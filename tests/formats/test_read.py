@@ -71,6 +71,22 @@ def test_header_and_signal_file_are_one_recording_also_by_its_bare_name(folder: 
     assert ids(read(folder / "one.hea", folder / "one.dat", folder / "one")) == ["one"]
 
 
+def test_sample_is_a_twelve_lead_ecg_of_the_package_unless_something_here_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = clocs.read("sample")
+    assert (shipped.rate, shipped.seconds, len(shipped.leads)) == (500, 10, 12)
+    assert "CC BY 4.0" in shipped.extra["License"] and "A0247" in shipped.extra["Source"]
+    assert ids(read(Path("sample"))) == ["sample"]
+    write_record(tmp_path, "sample")
+    assert clocs.read("sample").leads == ("II", "V2")
+    for suffix in ("hea", "dat"):
+        (tmp_path / f"sample.{suffix}").unlink()
+    write_record(tmp_path / "sample", "own")
+    assert ids(read(Path("sample"))) == ["own"]
+
+
 def test_bad_files_are_named_and_the_others_read(folder: Path, tmp_path: Path) -> None:
     (folder / "cut.ecg").write_bytes(b"odd")
     (folder / "empty.csv").write_bytes(b"\r\n")

@@ -23,7 +23,7 @@ from research.analyses.tables import tables
 from tiny_leads import many_lead_checkpoints, tiny_leads
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("identity.md", "robustness.md")
+PAGES = ("results/identity.md", "robustness.md")
 
 
 @pytest.fixture(scope="module")

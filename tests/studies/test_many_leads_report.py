@@ -18,7 +18,7 @@ from research.many_leads.tables import parts
 from tiny_leads import tiny_leads
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "encoders.md"
+PAGE = ROOT / "docs" / "results" / "many-leads.md"
 PUBLISHED = ROOT / "docs" / "results" / FILE
 NOTHING = StudyResults({}, {}, [], [], [], [], [])
 ONLY = (

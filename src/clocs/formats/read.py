@@ -35,6 +35,7 @@ Item: TypeAlias = "Found | tuple[str, ClocsError]"  # or a file's name and what 
 # Other modules of this package may not import from this one, which imports all of them.
 FORMATS = rows_in("clocs.formats", FileFormat)
 
+SAMPLE = "sample"  # the name of the recording inside the package
 _HEADERS = tuple(one.suffix for one in FORMATS.values() if one.companions)
 _MAX_NAMED = 10  # parts or files in a message
 _UNKNOWN = "of no known format"
@@ -56,7 +57,8 @@ def read(
     Args:
         path: A file of any format that clocs knows, recognized by its content: a WFDB header (.hea)
             or its signal file with the header beside it, EDF, a table (.csv) and others. Or its
-            address, such as 's3://bucket/a.dcm'.
+            address, such as 's3://bucket/a.dcm'. 'sample' is an ECG inside the package, unless
+            something here has that name.
         leads: Keep these, in this order.
         rate: Samples per second, in Hz, of a file that does not give it.
         unit: 'mV', 'µV' (or 'uV'), 'nV' or 'V', of a file that does not give it; by default guessed
@@ -470,6 +472,8 @@ def _find_file(given: Path | Address) -> Found:
         for one in FORMATS.values():  # as wfdb names a record: without a suffix
             if one.companions and given.with_name(f"{given.name}{one.suffix}").is_file():
                 return _found(given.with_name(f"{given.name}{one.suffix}"), one)
+        if str(given) == SAMPLE:  # unless there is a file, a folder or a record of that name
+            return replace(_find_file(Path(__file__).with_name(f"{SAMPLE}.hea")), name=SAMPLE)
     if not given.is_file():
         raise SourceError(f"{given} does not exist or is no file; give a recording's file")
     needed = format_beside(given.name)

@@ -71,7 +71,7 @@ def predict(
     Args:
         model: A classifier made by `clocs finetune`, or the name of a shipped one.
         sources: Stores; or recordings' files of any format, folders and zips. All are resampled,
-            cut and normalized as the classifier's card says.
+            cut and normalized as the classifier's card says. 'sample' is an ECG of the package.
         out: Table to write, .parquet or .csv.
         over_time: Seconds of the stretches that long recordings are predicted in, in whole frames;
             0 for a single frame each. Without it, one prediction for the whole recording.

@@ -67,13 +67,13 @@ def prepare(
     Args:
         name: Name of the dataset: cardiology, chapman, folder (your own files), mitbih,
             physionet2017, physionet2020, physionet2021, ptbxl or synthetic. In Python also a
-            dataset of your own, an object (docs/own-datasets.md).
+            dataset of your own, an object (docs/python.md).
         source: Folder or zip as downloaded, or its address, such as 's3://bucket/folder'
-            (docs/archives.md); none for synthetic.
+            (docs/scaling.md); none for synthetic.
         out: The store's folder, made where it does not exist.
         workers: Number of reading processes; by default one per core, at most 16.
         shards: Make as many stores, each with its share of the patients, that are joined and open
-            as one (docs/archives.md).
+            as one (docs/scaling.md).
         ray: Make each shard on a Ray cluster: its HOST:PORT, or 'auto' for the one of this machine.
             All nodes must see the source and `out` under the same paths. A task has one reading
             process, or `workers`.

@@ -1,0 +1,359 @@
+"""Makes every picture of the docs, of today's pages and figures.
+
+    python docs/images/pictures.py --stores STORES            # all of them
+    python docs/images/pictures.py --stores STORES explorer   # those of one group
+
+STORES has the prepared recordings `chapman` and `physionet2020`; both are CC BY 4.0. Nothing is
+fetched. Beside the pictures, `pictures.json` keeps a digest of the sources of what each one shows;
+tests/test_pictures.py fails where these have changed since.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+STAMPS = HERE / "pictures.json"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+LAPTOP, TABLET = (1280, 800), (1024, 1366)
+ENCODER, CLASSIFIER = "cmsmlc-many-leads", "diagnoses-physionet2020"
+STORE = "physionet2020"  # whose patients the explorer shows
+SHOWN = "AF"  # the first patient with this label is shown, and most with it are circled
+MINUTES = 60_000  # ms
+
+FIRST = """label => {
+  const bit = 1 << clocs.session.labels.indexOf(label);
+  return clocs.codeOf(clocs.columns.labels.findIndex(mask => mask & bit));
+}"""
+# Center and radius of a circle on the screen around half of the patients of a label.
+AROUND = """label => {
+  const { scatter } = clocs.map, bit = 1 << clocs.session.labels.indexOf(label), found = [];
+  for (let i = 0; i < scatter.count; i++) {
+    const place = scatter.places.slice(2 * i, 2 * i + 2);
+    if (clocs.columns.labels[i] & bit) found.push(scatter.toScreen(...place));
+  }
+  const middle = a => found.map(p => p[a]).sort((x, y) => x - y)[found.length >> 1];
+  const x = middle(0), y = middle(1);
+  const far = found.map(p => Math.hypot(p[0] - x, p[1] - y)).sort((a, b) => a - b);
+  return [x, y, far[Math.floor(0.5 * far.length)] + 8];
+}"""
+SETTLED = """() => new Promise(done =>
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 200))))"""
+
+
+def clocs(*words: str | Path, cwd: Path = ROOT) -> None:
+    """Run a command of clocs."""
+    subprocess.run([sys.executable, "-m", "clocs", *words], cwd=cwd, check=True, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT / "src")}
+
+
+@contextmanager
+def address_of(command: Sequence[str | Path], cache: Path) -> Iterator[str]:
+    """Runs a server of clocs; yields its address."""
+    words = [sys.executable, "-m", "clocs", *command, "--token", "none", "--json"]
+    env = environment() | {"CLOCS_CACHE": str(cache)}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit("the server did not start; see above")
+        yield json.loads(line)["url"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def new_browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise SystemExit(f"needs a browser: {', '.join(BROWSERS)}")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+
+
+@contextmanager
+def page_of(browser: Browser, size: tuple[int, int], theme: Any = "light") -> Iterator[Page]:
+    """An empty page of this size and theme."""
+    width, height = size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=theme, locale="en-US"
+    )
+    page = context.new_page()
+    page.set_default_timeout(MINUTES)
+    yield page
+    context.close()
+
+
+def take(page: Page, name: str) -> None:
+    """Writes NAME.png, without the mouse pointer."""
+    page.mouse.move(0, 0)
+    page.evaluate(SETTLED)
+    page.screenshot(path=HERE / f"{name}.png")
+    shrink(name)
+
+
+def shrink(name: str) -> None:
+    """256 colors: a quarter of the size without a visible difference."""
+    from PIL import Image
+
+    path = HERE / f"{name}.png"
+    drawn = Image.open(path).convert("RGB")
+    few = drawn.quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=5, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+    path.chmod(0o644)
+
+
+def look(page: Page, url: str, *, drawn: str = "") -> None:
+    """Opens an address of the explorer and waits for UMAP and the selector `drawn`."""
+    page.goto(url)
+    page.wait_for_selector("html[data-ready=all][data-map=umap]", timeout=30 * MINUTES)
+    if drawn:
+        page.wait_for_selector(drawn)
+
+
+def explorer(stores: Path, work: Path) -> None:
+    """The explorer on the patients of PhysioNet 2020, under fixed pseudonyms."""
+    cache = work / "cache"
+    cache.mkdir(mode=0o700)
+    (cache / "pseudonyms.key").write_bytes(bytes(32))
+    given = ["explore", "--no-browse", "--checkpoint", ENCODER, "--model", CLASSIFIER]
+    with (
+        address_of([*given, stores / STORE], cache) as url,
+        new_browser() as browser,
+        page_of(browser, LAPTOP) as page,
+    ):
+        look(page, url)
+        take(page, "explorer-map")
+        address = _patient(page, url)
+        _group(page, url)
+        _uploads(page, url, work)
+        with page_of(browser, TABLET, "dark") as tablet:
+            look(tablet, address, drawn="#ecg[data-drawn=yes]")
+            take(tablet, "explorer-tablet-dark")
+
+
+def _patient(page: Page, url: str) -> str:
+    """A patient, the neighbors, and a comparison with the nearest; returns the address."""
+    address = f"{url}?patient={page.evaluate(FIRST, SHOWN)}"
+    look(page, address, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
+    page.wait_for_function("!document.body.innerText.includes('Predicting')")
+    take(page, "explorer-patient")
+    page.locator("#neighbors").evaluate("list => list.scrollIntoView({block: 'end'})")
+    take(page, "explorer-neighbors")
+    nearest = page.locator("#neighbors .open").first.get_attribute("data-code")
+    look(page, f"{address}&with={nearest}", drawn="canvas.side[data-drawn=yes] >> nth=1")
+    take(page, "explorer-compare")
+    return address
+
+
+def _group(page: Page, url: str) -> None:
+    """A lasso around most patients of one label."""
+    look(page, url)
+    box = page.locator("#map").bounding_box()
+    assert box is not None
+    x, y, radius = page.evaluate(AROUND, SHOWN)
+    corners = [
+        (
+            min(max(x + radius * math.cos(turn * math.pi / 12), 3), box["width"] - 3) + box["x"],
+            min(max(y + radius * math.sin(turn * math.pi / 12), 3), box["height"] - 3) + box["y"],
+        )
+        for turn in range(24)
+    ]
+    page.click("#lasso")
+    page.mouse.move(*corners[0])
+    page.mouse.down()
+    for corner in corners[1:]:
+        page.mouse.move(*corner)
+    page.mouse.up()
+    page.wait_for_selector("table.counts")
+    take(page, "explorer-group")
+
+
+def _uploads(page: Page, url: str, work: Path) -> None:
+    """A file that is not a recording, and the sample as a recording of a new patient."""
+    letter = work / "letter.txt"
+    letter.write_text("Dear colleague", encoding="utf-8")
+    look(page, url)
+    page.click("#open-upload")
+    page.set_input_files("#files", letter)
+    page.wait_for_selector("#upload-error:not([hidden])")
+    take(page, "explorer-bad-file")
+    page.set_input_files("#files", sorted((ROOT / "src/clocs/formats").glob("sample*")))
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    look(page, page.url, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
+    take(page, "explorer-upload")
+
+
+def figures(stores: Path, work: Path) -> None:
+    """What `clocs figure` draws of real recordings."""
+    made = {
+        "views": ["views", stores / "chapman"],
+        "perturbations": ["perturbations", stores / "chapman"],
+        "similarity": ["similarity", stores / "chapman", "--checkpoint", "cmsc-chapman"],
+        "patient-distances": ["distances", stores / STORE, "--checkpoint", "cmsc-chapman"],
+    }
+    for name, words in made.items():
+        clocs("figure", *words, "--out", HERE / f"{name}.png")
+        shrink(name)
+
+
+def sample(stores: Path, work: Path) -> None:
+    """The ECG inside the package, and what drove two predictions of it."""
+    for name, model in (("sample", "rhythm-chapman"), ("sample-diagnosis", CLASSIFIER)):
+        clocs("predict", model, "sample", "--explain", HERE / f"{name}.png", cwd=work)
+        shrink(name)
+
+
+def demo(stores: Path, work: Path) -> None:
+    """The page that the demo writes."""
+    clocs("demo", "--out", work / "demo")
+    _page(work / "demo/index.html", "demo")
+
+
+def report(stores: Path, work: Path) -> None:
+    """The report of the published results."""
+    clocs("reproduce", "report", "--out", ROOT / "docs/results", "--report", work / "report")
+    _page(work / "report/index.html", "report")
+
+
+def robustness(stores: Path, work: Path) -> None:
+    """Scores under noise, and patients found again, from the published results."""
+    from clocs.figures.canvas import hide_frame, new_figure, save
+
+    folder = ROOT / "docs/results/analyses"
+    noise = json.loads(next(folder.glob("noise-physionet2020-*.json")).read_text("utf-8"))
+    figure = new_figure(10, 3.6)
+    left, right = figure.subplots(1, 2)
+    for kind in dict.fromkeys(row["kind"] for row in noise["noisy"]):
+        rows = [row for row in noise["noisy"] if row["kind"] == kind]
+        left.plot(
+            [row["snr_db"] for row in rows],
+            [row["auc"] for row in rows],
+            "o-",
+            label=kind.replace("-", " "),
+        )
+    left.axhline(noise["clean"]["auc"], color="gray", linestyle="--", label="without noise")
+    left.set(xlabel="signal to noise, dB", ylabel="AUC, PhysioNet 2020", xticks=(0, 6, 12, 18))
+    left.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.02, 0.93))
+    bars = []
+    for path in folder.glob("identity-and-disease-ptb-*.json"):
+        found = json.loads(path.read_text("utf-8"))
+        facts = found["encoders"][0]
+        name = facts["method"].replace("-", " ")
+        if facts["method"] == "cmsc":
+            name = f"CMSC, {facts['trained_on']}"
+        pairs = (found["pairs"][kind]["cosine"]["top1"] for kind in ("another day", "halves"))
+        bars.append((*pairs, {"random bn": "untrained"}.get(name, name)))
+    for place, (day, half, _) in enumerate(sorted(bars)):
+        right.barh(place + 0.2, 100 * half, 0.38, color="#9db8cc")
+        right.barh(place - 0.2, 100 * day, 0.38, color="#0072b2")
+    right.set_yticks(range(len(bars)), [name for *_, name in sorted(bars)])
+    right.barh([0], [0], color="#9db8cc", label="the other half of the recording")
+    right.barh([0], [0], color="#0072b2", label="a recording of another day")
+    right.set_xlabel("patients of PTB Diagnostic found first, %")
+    right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.4, 1))
+    for axes in (left, right):
+        hide_frame(axes)
+    save(figure, HERE / "robustness.png")
+    shrink("robustness")
+
+
+def _page(file: Path, name: str) -> None:
+    with new_browser() as browser, page_of(browser, LAPTOP) as page:
+        page.goto(file.as_uri())
+        take(page, name)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pictures that are made together."""
+
+    make: Callable[[Path, Path], None]  # from the stores, in a working folder
+    names: tuple[str, ...]  # without .png
+    shows: tuple[str, ...]  # patterns of the sources that draw what they show
+
+
+GROUPS = {
+    "explorer": Group(
+        explorer,
+        tuple(
+            f"explorer-{name}"
+            for name in (
+                "map", "patient", "neighbors", "compare", "group", "upload", "bad-file",
+                "tablet-dark",
+            )
+        ),
+        ("src/clocs/explorer/static/*",),
+    ),
+    "figures": Group(
+        figures,
+        ("views", "perturbations", "similarity", "patient-distances"),
+        ("src/clocs/figures/*.py",),
+    ),
+    "sample": Group(
+        sample,
+        ("sample", "sample-diagnosis"),
+        ("src/clocs/figures/ecg.py", "src/clocs/models/explain.py", "src/clocs/formats/sample*"),
+    ),
+    "robustness": Group(robustness, ("robustness",), ("docs/results/analyses/*.json",)),
+    "demo": Group(demo, ("demo",), ("src/clocs/experiments/templates/demo*",)),
+    "report": Group(report, ("report",), ("src/clocs/experiments/templates/report*",)),
+}  # fmt: skip
+
+
+def digest(patterns: Sequence[str], root: Path = ROOT) -> str:
+    """Of the names and contents of the files that match."""
+    found = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+def stamp(group: Group) -> None:
+    """Note what the pictures of a group show now."""
+    known = json.loads(STAMPS.read_text("utf-8")) if STAMPS.is_file() else {}
+    for name in group.names:
+        picture = hashlib.sha256((HERE / f"{name}.png").read_bytes()).hexdigest()[:16]
+        known[name] = {"shows": digest(group.shows), "picture": picture}
+    known = {name: known[name] for name in sorted(known)}
+    STAMPS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("--stores", type=Path, required=True)
+    given = parser.parse_args()
+    for name in given.groups or GROUPS:
+        with tempfile.TemporaryDirectory() as work:
+            GROUPS[name].make(given.stores.resolve(), Path(work))
+        stamp(GROUPS[name])
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
