@@ -36,6 +36,7 @@ NOT_RUN = {
     "python -m benchmarks.": "needs published recordings (tests/measurements)",
     "python benchmarks/": "needs published recordings, and takes minutes",
     "clocs finetune cmsc-chapman": "takes minutes (test_finetune.py)",
+    "clocs predict rhythm-chapman my.edf": "explains once more (test_explain.py)",
     "clocs predict rhythm-chapman stores/chapman": "of a published recording (test_explain.py)",
     "pip install": "needs a network (test_wheel.py)",
 }
