@@ -93,10 +93,9 @@ def test_a_report_made_again_is_the_published_one(
     assert page.read_text("utf-8").count("<!-- clocs:") == 4
     (tmp_path / page.name).write_bytes(page.read_bytes())
     report(RESULTS, tmp_path)
-    made = sorted(tmp_path.glob("*.md"))
-    assert len(made) > 20
-    for path in made:
-        assert path.read_text("utf-8") == (RESULTS / path.name).read_text("utf-8"), path.name
+    for path in sorted(RESULTS.glob("*.md")):
+        if path.name not in ("identity.md", "many-leads.md"):  # tested in tests/studies
+            assert (tmp_path / path.name).read_text("utf-8") == path.read_text("utf-8"), path.name
     assert (tmp_path / "coverage.json").read_bytes() == (RESULTS / "coverage.json").read_bytes()
     runs, kept = (lzma.decompress((folder / RUNS).read_bytes()) for folder in (tmp_path, RESULTS))
     assert runs == kept
