@@ -24,13 +24,17 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 MADE = ("commands.md", "api.md")
 # In searches, what explains comes before references, and these before pages of tables.
-BOOST = {"commands.md": 0.4, "api.md": 0.4, "results/README.md": 0.3, "benchmarks.md": 0.3}
+BOOST = {
+    **dict.fromkeys(("differences.md", "reproduce.md"), 0.6),
+    **dict.fromkeys(("commands.md", "api.md"), 0.4),
+    **dict.fromkeys(("results/README.md", "benchmarks.md"), 0.3),
+}
 # The Python names by task, in the order of the work.
 TASKS = {
     "Prepare and read": (
         "prepare", "preview", "from_arrays", "open_store", "read", "download", "describe",
     ),
-    "Measure and check": ("check", "signal_quality"),
+    "Measure and check": ("measure", "check", "signal_quality"),
     "Pre-train": ("pretrain", "outside_encoder", "load"),
     "Score": ("evaluate", "evaluate_many", "evaluate_classifier", "retrieval"),
     "Train a classifier and predict": ("finetune", "predict", "explain", "export", "serve"),

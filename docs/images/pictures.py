@@ -36,6 +36,7 @@ LAPTOP, TABLET = (1280, 800), (1024, 1366)
 ENCODER, CLASSIFIER = "cmsmlc-many-leads", "diagnoses-physionet2020"
 STORE = "physionet2020"  # whose patients the explorer shows
 SHOWN = "AF"  # the first patient with this label is shown, and most with it are circled
+SAMPLE = sorted((ROOT / "src/clocs/formats").glob("sample*"))
 MINUTES = 60_000  # ms
 
 FIRST = """label => {
@@ -202,10 +203,24 @@ def _uploads(page: Page, url: str, work: Path) -> None:
     page.set_input_files("#files", letter)
     page.wait_for_selector("#upload-error:not([hidden])")
     take(page, "explorer-bad-file")
-    page.set_input_files("#files", sorted((ROOT / "src/clocs/formats").glob("sample*")))
+    page.set_input_files("#files", SAMPLE)
     page.wait_for_selector("#ecg[data-drawn=yes]")
     look(page, page.url, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
     take(page, "explorer-upload")
+
+
+def service(stores: Path, work: Path) -> None:
+    """The page of the service, with the sample and its prediction."""
+    with (
+        address_of(["serve", "rhythm-chapman", CLASSIFIER], work / "cache") as url,
+        new_browser() as browser,
+        page_of(browser, LAPTOP) as page,
+    ):
+        page.goto(url)
+        page.wait_for_selector("html[data-ready=all]")
+        page.set_input_files("#files", SAMPLE)
+        page.wait_for_selector("#result canvas")
+        take(page, "service")
 
 
 def figures(stores: Path, work: Path) -> None:
@@ -307,7 +322,10 @@ GROUPS = {
                 "tablet-dark",
             )
         ),
-        ("src/clocs/explorer/static/*",),
+        ("src/clocs/explorer/static/*", "src/clocs/web/static/*"),
+    ),
+    "service": Group(
+        service, ("service",), ("src/clocs/service/static/*", "src/clocs/web/static/*")
     ),
     "figures": Group(
         figures,
