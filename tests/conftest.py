@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -38,6 +39,10 @@ with suppress(ImportError):  # a machine with a GPU may have torch and pytest al
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 os.environ.setdefault("RAY_health_check_timeout_ms", "100000")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "600")
+
+# A shell starts what runs in its background with SIGINT ignored, which all processes inherit:
+# without this, commands that a test interrupts would run on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 180_000  # ms that a test waits for a page: a busy machine is slow to draw
