@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import zipfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +29,29 @@ def write_record(
 ) -> None:
     """Noise of some hundred steps, 1000 (in format 212: 200) steps to the mV."""
     folder.mkdir(parents=True, exist_ok=True)
+    for file, content in _record(name, tuple(leads), rate, seconds, form, tuple(comments)).items():
+        (folder / file).write_bytes(content)
+
+
+@cache  # a record takes wfdb some time to write
+def _record(
+    name: str,
+    leads: tuple[str, ...],
+    rate: float,
+    seconds: float,
+    form: str,
+    comments: tuple[str, ...],
+) -> dict[str, bytes]:
+    """The files of a record by their names."""
     count, rng = len(leads), np.random.default_rng(sum(map(ord, name)))
-    wfdb.wrsamp(
-        name, fs=rate, units=["mV"] * count, sig_name=list(leads), fmt=[form] * count,
-        d_signal=rng.integers(-400, 400, (round(rate * seconds), count)),
-        adc_gain=[200.0 if form == "212" else 1000.0] * count, baseline=[0] * count,
-        comments=list(comments), write_dir=str(folder),
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        wfdb.wrsamp(
+            name, fs=rate, units=["mV"] * count, sig_name=list(leads), fmt=[form] * count,
+            d_signal=rng.integers(-400, 400, (round(rate * seconds), count)),
+            adc_gain=[200.0 if form == "212" else 1000.0] * count, baseline=[0] * count,
+            comments=list(comments), write_dir=folder,
+        )  # fmt: skip
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def zipped(folder: Path) -> Path:

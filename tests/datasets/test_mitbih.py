@@ -19,6 +19,8 @@ from clocs.frames.splits import PARTS
 from clocs.recording import Episode
 from published_records import read_all, write_record, zipped
 
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
+
 STEP = 2500  # samples of a frame
 Notes = list[tuple[int, str, str]]
 NOTES: Notes = [

@@ -23,6 +23,8 @@ from clocs.errors import ClocsWarning, StoreError
 from edf_files import signal, write
 from own_files import record, walk
 
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
+
 JANE = "Doe Jane 02.03.1950 MRN 4711"  # as recorders without EDF+ fill the field
 BY_FORMAT = {"ishne": "H-1", "aecg": "S-7", "muse": "M-3", "scp": "C-9", "mfer": "F-2"}
 
@@ -109,7 +111,6 @@ def test_shards_have_the_same_pseudonyms_and_a_map_each(archive: Path) -> None:
     assert set(BY_FORMAT.values()) <= set(names.values())
 
 
-@pytest.mark.usefixtures("reads_in_threads")
 def test_a_resumed_preparation_keeps_its_pseudonyms_and_needs_their_key(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +136,6 @@ def test_a_resumed_preparation_keeps_its_pseudonyms_and_needs_their_key(
     assert patients(prepared(archive)) == found  # complete: no key is needed
 
 
-@pytest.mark.usefixtures("reads_in_threads")
 def test_headers_and_their_text_are_kept_where_asked_for_which_is_said(archive: Path) -> None:
     with pytest.warns(ClocsWarning, match="names, birth dates and numbers, is kept unchanged"):
         store = clocs.prepare(
@@ -149,7 +149,6 @@ def test_headers_and_their_text_are_kept_where_asked_for_which_is_said(archive: 
     assert json.loads(extra["muse"])["statements"] == "Sinus rhythm"
 
 
-@pytest.mark.usefixtures("reads_in_threads")
 def test_files_that_name_nobody_leave_no_key_behind(tmp_path: Path) -> None:
     record(tmp_path / "archive", "w")
     prepared(tmp_path / "archive")

@@ -13,6 +13,8 @@ from clocs.datasets.physionet import DATABASES, database_of
 from clocs.errors import SettingError, SourceError
 from published_records import read_all, write_record, zipped
 
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
+
 RECORDS = {  # one of each database: folder, name, rate, codes
     "cpsc_2018": ("g1", "A0001", 500, "59118001"),
     "cpsc_2018_extra": ("g1", "Q0001", 500, "713427006,63593006"),

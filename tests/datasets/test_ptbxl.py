@@ -19,6 +19,8 @@ from clocs.frames.splits import PARTS
 from clocs.recording import STANDARD_LEADS
 from published_records import read_all, write_record, zipped
 
+pytestmark = pytest.mark.usefixtures("reads_in_threads")
+
 COLUMNS = """
 ecg_id patient_id age sex height weight nurse site device recording_date report scp_codes
 heart_axis infarction_stadium1 infarction_stadium2 validated_by second_opinion
