@@ -15,9 +15,11 @@ import tarfile
 import urllib.request
 import venv
 import zipfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PathDistribution, distribution
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import edf_files
+from clocs._version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("onnx", "serve", "web")
@@ -56,14 +59,18 @@ socket.socket.connect = connect
 """
 
 
-def run(*command: object, cwd: Path, **variables: str) -> str:
-    """What a command prints; it must succeed. Nothing of the repository is on its path."""
+def outside() -> dict[str, str]:
+    """The environment of a process with nothing of the repository on its path."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-    environment = {k: v for k, v in os.environ.items() if k not in hidden} | variables
+    return {k: v for k, v in os.environ.items() if k not in hidden}
+
+
+def run(*command: object, cwd: Path) -> str:
+    """What a command prints; it must succeed."""
     done = subprocess.run(
         list(map(str, command)),
         cwd=cwd,
-        env=environment,
+        env=outside(),
         capture_output=True,
         text=True,
         check=False,
@@ -153,10 +160,15 @@ def test_what_the_wheel_does_not_declare_cannot_be_imported(
         assert printed.strip() == repr(names if found else [])
 
 
+def test_the_command_is_installed(installed: Path, tmp_path: Path) -> None:
+    assert run(installed / "clocs", "--version", cwd=tmp_path).strip() == __version__
+
+
 # In one process, because torch takes seconds to import: where the package lies, what a model knows,
-# what it says of a file, that packages for ONNX are there, and the demo with short trainings.
+# what it says of a file, that packages for ONNX are there, the demo with short trainings, the
+# service, and, once something comes in, the explorer.
 USE = """
-import json, sys
+import json, sys, threading
 import clocs
 from clocs.cli.main import run
 from clocs.experiments import demo
@@ -170,35 +182,60 @@ print(json.dumps([clocs.__file__, *clocs.load("rhythm-chapman").card.labels]))
 command("predict", "rhythm-chapman", "my.edf")
 demo.PRETRAINING["epochs"] = demo.EVALUATION["epochs"] = 1
 command("demo", "--patients", patients, "--out", "demo")
+threading.Thread(target=command, args=("serve", "rhythm-chapman"), daemon=True).start()
+input()
+encoder = f"demo/encoders-{patients}/cmsc"
+command("explore", "--no-browse", "--checkpoint", encoder, f"demo/store-{patients}")
 """
 
 
 @dataclass(frozen=True)
 class Used:
-    """A folder in which the installed package has been used."""
+    """A folder in which the installed package has been used, and what it serves."""
 
     folder: Path
     package: Path
     labels: list[str]
     row: dict[str, Any]  # of the prediction
+    service: dict[str, Any]  # its address and token
+    explorer: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def used(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Used:
+def used(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Used]:
     folder = tmp_path_factory.mktemp("use")
     (purelib(installed, folder) / "sitecustomize.py").write_text(OFFLINE)
     leads = [edf_files.signal(lead, rate=257.0) for lead in ("II", "V5", "aVR")]
     edf_files.write(folder, leads, name="my.edf")
-    printed = run(installed / "python", "-P", "-c", USE, PATIENTS, cwd=folder)
-    decoder, found = json.JSONDecoder(), list[Any]()
-    while printed := printed.lstrip():
-        one, end = decoder.raw_decode(printed)
-        found.append(one)
-        printed = printed[end:]
-    (where, *labels), predicted, demo = found
-    assert demo["patients"] == PATIENTS
-    (row,) = predicted["rows"]
-    return Used(folder, Path(where), labels, row)
+    with subprocess.Popen(
+        [str(installed / "python"), "-P", "-c", USE, str(PATIENTS)],
+        cwd=folder,
+        env=outside(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            printed = objects(process.stdout)
+            (where, *labels), predicted, demo, service = islice(printed, 4)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert demo["patients"] == PATIENTS
+            (row,) = predicted["rows"]
+            yield Used(folder, Path(where), labels, row, service, next(printed))
+        finally:
+            process.kill()
+
+
+def objects(lines: Iterable[str]) -> Iterator[Any]:
+    """Those that are printed as JSON, one after the other, each as soon as it is whole."""
+    text = ""
+    for line in lines:
+        text += line
+        with suppress(json.JSONDecodeError):
+            yield json.loads(text)
+            text = ""
 
 
 def test_models_are_loaded_and_used_from_the_wheel_alone_and_offline(
@@ -206,63 +243,34 @@ def test_models_are_loaded_and_used_from_the_wheel_alone_and_offline(
 ) -> None:
     assert used.package.is_relative_to(installed.parent)
     assert used.labels == ["AFIB", "GSVT", "SB", "SR"]
-    answer = served(installed / "clocs", used.folder)
+    answer = prediction(used)
     for label in used.labels:
         assert answer["probabilities"][label] == pytest.approx(used.row[f"p({label})"], abs=1e-4)
 
 
-def served(command: Path, folder: Path) -> Any:
+def prediction(used: Used) -> Any:
     """What the service answers to the file, sent as a form."""
-    started = subprocess.Popen(
-        [str(command), "serve", "rhythm-chapman", "--json"],
-        cwd=folder,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        stdout=subprocess.PIPE,
-        text=True,
+    edge = "a-line-between-parts"
+    head = (
+        f'--{edge}\r\nContent-Disposition: form-data; name="files"; filename="my.edf"\r\n'
+        "Content-Type: application/octet-stream\r\n\r\n"
     )
-    try:
-        assert started.stdout is not None
-        ready = json.loads(started.stdout.readline())
-        edge = "a-line-between-parts"
-        head = (
-            f'--{edge}\r\nContent-Disposition: form-data; name="files"; filename="my.edf"\r\n'
-            "Content-Type: application/octet-stream\r\n\r\n"
-        )
-        body = head.encode() + (folder / "my.edf").read_bytes() + f"\r\n--{edge}--\r\n".encode()
-        headers = {
-            "Authorization": f"Bearer {ready['token']}",
-            "Content-Type": f"multipart/form-data; boundary={edge}",
-        }
-        url = f"{ready['url'].rstrip('/')}/models/rhythm-chapman/prediction"
-        request = urllib.request.Request(url, body, headers)
-        with urllib.request.urlopen(request, timeout=600) as answer:
-            return json.load(answer)
-    finally:
-        started.terminate()
-        started.wait(timeout=600)
+    body = head.encode() + (used.folder / "my.edf").read_bytes() + f"\r\n--{edge}--\r\n".encode()
+    headers = {
+        "Authorization": f"Bearer {used.service['token']}",
+        "Content-Type": f"multipart/form-data; boundary={edge}",
+    }
+    url = f"{used.service['url'].rstrip('/')}/models/rhythm-chapman/prediction"
+    request = urllib.request.Request(url, body, headers)
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.load(answer)
 
 
 def test_the_demo_runs_from_the_installed_wheel(used: Used) -> None:
     assert (used.folder / "demo" / "index.html").stat().st_size > 10_000
 
 
-def test_the_explorer_answers_from_the_installed_wheel(installed: Path, used: Used) -> None:
-    started = subprocess.Popen(
-        [
-            *(str(installed / "clocs"), "explore", "--no-browse", "--json"),
-            *("--checkpoint", f"encoders-{PATIENTS}/cmsc", f"store-{PATIENTS}"),
-        ],
-        cwd=used.folder / "demo",
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert started.stdout is not None
-        url = json.loads(started.stdout.readline())["url"]
-        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        with browser.open(url, timeout=600) as answer:  # the token becomes a cookie
-            assert answer.status == 200 and b"<title>" in answer.read()
-    finally:
-        started.terminate()
-        started.wait(timeout=600)
+def test_the_explorer_answers_from_the_installed_wheel(used: Used) -> None:
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(used.explorer["url"], timeout=600) as answer:  # the token becomes a cookie
+        assert answer.status == 200 and b"<title>" in answer.read()
