@@ -77,7 +77,6 @@ def fuzz(
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as given:
         folder = Path(given)
-        _make_samples(names, table, folder / "samples")
         job = Job(
             table=table,
             targets=list(names),
@@ -109,20 +108,6 @@ def fuzz(
                 one.process.kill()
                 one.process.wait()
     return tallies
-
-
-def _make_samples(names: Sequence[str], table: str, folder: Path) -> None:
-    """In a process of its own, which may need threads and memory."""
-    script = (
-        "import sys, pathlib; from fuzz.run import targets_of; from fuzz.worker import save_files\n"
-        "table, folder, *names = sys.argv[1:]\n"
-        "for name in names:\n"
-        "    for number, files in enumerate(targets_of(table)[name].samples()):\n"
-        "        save_files(files, pathlib.Path(folder, name, str(number)))\n"
-    )
-    folder.mkdir()
-    command = [sys.executable, "-c", script, table, str(folder), *names]
-    subprocess.run(command, env=_environment() | {"TMPDIR": str(folder.parent)}, check=True)
 
 
 def _environment() -> dict[str, str]:

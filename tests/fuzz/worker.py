@@ -1,7 +1,7 @@
 """The process that reads damaged files, one after another; its parent restarts it when it dies.
 
-`python -m fuzz.worker FOLDER`: the folder holds `job.json` and the samples. The worker writes what
-it found to `events.jsonl`, and to `beat` which input it is reading, since when.
+`python -m fuzz.worker FOLDER`: the folder holds `job.json`. The worker writes what it found to
+`events.jsonl`, and to `beat` which input it is reading, since when.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Job:
         memory: Bytes beyond those in use once everything is loaded.
         cpu_seconds: The most for one input.
         out: Where failures are saved.
-        samples: Where samples are.
+        samples: Where samples are kept, once they are made.
     """
 
     table: str
@@ -130,7 +130,11 @@ class Worker:
         self, at: int, target: Target, first: int, seconds: float | None
     ) -> Iterator[Tally]:
         """Its inputs; tallies in between, so that a crash loses little."""
-        samples = load_samples(Path(self.job.samples) / target.name)
+        folder = Path(self.job.samples) / target.name
+        if not folder.is_dir():  # unless an earlier worker has crashed on them
+            for number, files in enumerate(target.samples()):
+                save_files(files, folder / str(number))
+        samples = load_samples(folder)
         expected = [self._undamaged(target, files) for files in samples]
         start = _status("VmRSS")
         _reset_peak()
