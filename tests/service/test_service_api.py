@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -124,8 +125,10 @@ def test_sixty_four_ecgs_of_twelve_leads_fit_into_one_body_as_json_with_all_digi
     served: Served,
 ) -> None:
     signal = np.random.default_rng(0).normal(0, 0.3, (12, 5000)).tolist()
-    one = {"signal": signal, "rate": 500, "leads": list(STANDARD_LEADS)}
-    answer = served.embedding({"recordings": [one] * 64})
+    one = json.dumps({"signal": signal, "rate": 500, "leads": list(STANDARD_LEADS)})
+    body = f'{{"recordings": [{", ".join([one] * 64)}]}}'
+    kind = {"content-type": "application/json"}
+    answer = served.post("/models/plain/embedding", content=body, headers=kind)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["results"]) == 64
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import httpx
@@ -29,7 +28,6 @@ from clocs.cli.main import Root
 from clocs.errors import CheckpointError, SettingError
 from clocs.service.bodies import Limits, example_body
 from clocs.service.service import Computation, Result, Service, open_models
-from clocs.web.shield import BODY_SECONDS
 from service.conftest import serving, wait_for
 
 ECG = example_body()
@@ -80,13 +78,16 @@ def test_health_is_answered_while_large_bodies_are_read(running: Running) -> Non
     number = b"0.123456789012345,"
     body = b'{"rate": 500, "signal": [[' + number * ((15 << 20) // len(number)) + b"0]]}"
     statuses: list[int] = []
+    bodies: list[float] = []  # seconds until each was answered
     stop = threading.Event()
 
     def ask() -> None:
         kind = {"content-type": "application/json"}
         with running.client() as own:
             while not stop.is_set():
+                began = time.perf_counter()
                 made = own.post("/models/plain/embedding", content=body, headers=kind)
+                bodies.append(time.perf_counter() - began)
                 statuses.append(made.status_code)
 
     asking = [threading.Thread(target=ask) for _ in range(4)]
@@ -103,8 +104,8 @@ def test_health_is_answered_while_large_bodies_are_read(running: Running) -> Non
     for one in asking:
         one.join(600)
     assert 422 in statuses  # it was read: it lasts too long
-    assert median(seconds) < 0.2
-    assert max(seconds) < 1.0
+    # Where reading a body kept the server from answering, a probe would take as long as a body.
+    assert max(seconds) < max(bodies) / 4
 
 
 def test_terminated_it_finishes_what_it_accepted_and_ends_with_0(
@@ -173,6 +174,8 @@ def test_at_sigterm_every_request_that_reached_it_is_answered(files: list[str]) 
 def test_idle_bodies_keep_nobody_else_from_sending_large_ones(files: list[str]) -> None:
     limits = Limits(mebibytes=4)
     with serving(lambda service: service.load(files), limits=limits) as served:
+        shield: Any = served.server.config.app
+        shield.body_seconds = 3600.0  # after which they would end anyway
         port = int(served.url.rpartition(":")[2])
         large = b" " * (3 << 20) + json.dumps(ECG).encode()
         idle = [socket.create_connection(("127.0.0.1", port), 600) for _ in range(20)]
@@ -187,9 +190,7 @@ def test_idle_bodies_keep_nobody_else_from_sending_large_ones(files: list[str]) 
             assert made.status_code in (200, 503)
             return made.status_code == 200
 
-        began = time.monotonic()
         wait_for(answered)  # once the others have not sent a byte for a second
-        assert time.monotonic() - began < BODY_SECONDS  # after which they would end anyway
         told, _, _ = select.select(idle[10:], [], [], 600)
         assert b"HTTP/1.1 408" in {one.recv(12) for one in told}
         for one in idle:
