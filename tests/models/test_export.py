@@ -6,6 +6,7 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs import Checkpoint, Frames, Store
+from clocs.encoders import residual
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
@@ -47,13 +49,34 @@ class Both:
     runs: dict[str, Run]
 
 
+@contextmanager
+def fewer_stages() -> Iterator[None]:
+    """`multilead` with two of its four stages: as many kinds of layers, half the time to trace."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(residual, "WIDTHS", (residual.WIDE,))
+        residual._multilead.cache_clear()
+        yield
+    residual._multilead.cache_clear()
+
+
 @pytest.fixture(scope="module", params=["classifier of cnn", "multilead"])
-def exported(
+def written(
     request: pytest.FixtureRequest, frames: Frames, tmp_path_factory: pytest.TempPathFactory
 ) -> Both:
     """Of one lead at a time and of many, a classifier and an encoder; traced once."""
+    with fewer_stages():
+        return write(request.param, frames, tmp_path_factory)
+
+
+@pytest.fixture
+def exported(written: Both) -> Iterator[Both]:
+    with fewer_stages():
+        yield written
+
+
+def write(kind: str, frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Both:
     model: Model
-    if request.param == "multilead":
+    if kind == "multilead":
         model = untrained(frames, Plan("random", encoder="multilead", embedding_dim=12))[0]
     else:
         model = some_classifier(
