@@ -104,7 +104,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_exported_encoder_scores_as_its_checkpoint_to_the_last_digit(
     exported: Path, small_store: Store
 ) -> None:
-    words = (small_store.path, "--resamples", 200, "--epochs", 10, "--lr", 0.01)
+    words = (small_store.path, "--resamples", 20, "--epochs", 3, "--lr", 0.01)
     tables = [run("evaluate", one, *words).stdout for one in ("cmsc-chapman", exported)]
     # one word after the other: a long line of the table is broken
     ours, theirs = (re.findall(r"[^\s│]+", one.split("┐")[1]) for one in tables)
