@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -94,8 +95,13 @@ SLOW = (
 )
 
 
-# Of one worker, because what they use is made once: torch's tools for exports, models and an index.
-TOGETHER = {
+# Of one worker, because what they use is made once: torch's tools for exports, models and an index,
+# a browser.
+PAGES = (
+    "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "heart_rates",
+    "upload_question", "scatter", "tabs", "seen",
+)  # fmt: skip
+TOGETHER = dict.fromkeys((f"test_{page}.py" for page in PAGES), "pages") | {
     "test_export.py": "exports",
     "test_leaves_the_house.py": "exports",
     "test_service_api.py": "service",
@@ -123,6 +129,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow files first; else as collected."""
     place = {name: number for number, name in enumerate(SLOW)}
     items.sort(key=lambda item: place.get(item.path.name, len(SLOW)))
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays to the end: no collection of garbage is to look at it again."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -207,7 +218,16 @@ def small_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="session")
 def small_frames(small_store: Store) -> Frames:
-    """The same, cut into frames of four leads."""
+    """The same, cut into short frames of four leads: a sixth of the work of the usual ones."""
+    from clocs.frames.make import make_frames
+    from clocs.recording import FrameSpec
+
+    return make_frames(small_store, spec=FrameSpec(5.0, 400))
+
+
+@pytest.fixture(scope="session")
+def usual_frames(small_store: Store) -> Frames:
+    """The same in the dataset's own frames, for what depends on them."""
     from clocs.frames.make import make_frames
 
     return make_frames(small_store)
@@ -223,7 +243,7 @@ def few_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="session")
 def few_frames(few_store: Store) -> Frames:
-    """The same, cut into short frames of four leads: a sixth of the work of the usual ones."""
+    """The same, cut into such frames."""
     from clocs.frames.make import make_frames
     from clocs.recording import FrameSpec
 
@@ -231,20 +251,48 @@ def few_frames(few_store: Store) -> Frames:
 
 
 @pytest.fixture(scope="session")
-def checkpoint(small_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def checkpoint(usual_frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """An untrained encoder with fitted batch norm: enough to tell vectors apart."""
     from clocs.pretraining.plan import Plan
     from clocs.pretraining.pretrain import pretrain_frames
 
     folder = tmp_path_factory.mktemp("random-bn")
     plan = Plan(method="random-bn", seeds=(0,))
-    return pretrain_frames(small_frames, plan, folder, frame_to_use=small_frames.spec)[0]
+    return pretrain_frames(usual_frames, plan, folder, frame_to_use=usual_frames.spec)[0]
 
 
-# of a module: while playwright runs, nothing else in this thread can start an event loop
+FOLLOWS = pytest.StashKey[pytest.Item | None]()  # the next test
+KEPT: list[tuple[Browser, ExitStack]] = []  # the browser, from one file to the next
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Remember which test comes next."""
+    item.config.stash[FOLLOWS] = nextitem
+
+
+def asks_for_the_browser(item: pytest.Item) -> bool:
+    return "browser" in getattr(item, "fixturenames", ())
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The system's Chromium; without one the test is skipped by name, but fails where CI=true."""
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """The system's Chromium; without one the test is skipped by name, but fails where CI=true.
+
+    It is kept for the next file where that has a use for it, and ended where it has none: while
+    playwright runs, nothing else in this thread can start an event loop.
+    """
+    if not KEPT:
+        KEPT.append(start_browser())
+    yield KEPT[0][0]
+    after = request.config.stash[FOLLOWS]
+    if after is None or not any(
+        asks_for_the_browser(item) for item in request.session.items if item.path == after.path
+    ):
+        KEPT.pop()[1].close()
+
+
+def start_browser() -> tuple[Browser, ExitStack]:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         missing = f"needs a browser ({', '.join(BROWSERS)}); on Debian: apt-get install chromium"
@@ -253,12 +301,13 @@ def browser() -> Iterator[Browser]:
 
     root = hasattr(os, "geteuid") and os.geteuid() == 0  # Chromium's sandbox refuses root
     expect.set_options(timeout=PATIENCE)
-    with sync_playwright() as playwright:
+    with ExitStack() as stack:
+        playwright = stack.enter_context(sync_playwright())
         started = playwright.chromium.launch(
             executable_path=found, args=["--no-sandbox"] if root else [], timeout=PATIENCE
         )
-        yield started
-        started.close()
+        stack.callback(started.close)
+        return started, stack.pop_all()
 
 
 @pytest.fixture(scope="module")

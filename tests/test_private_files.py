@@ -51,11 +51,11 @@ def test_a_store_in_a_folder_that_others_may_enter_keeps_its_ids_private(tmp_pat
 
 
 def test_embeddings_predictions_frames_and_indexes_are_private(
-    checkpoint: Checkpoint, small_store: Store, small_frames: Frames, tmp_path: Path
+    checkpoint: Checkpoint, small_store: Store, usual_frames: Frames, tmp_path: Path
 ) -> None:
     clocs.embed(checkpoint, small_store).save(tmp_path / "patients.parquet")
-    small_frames.save(tmp_path / "frames.safetensors")
-    (scored,) = score_groups([[checkpoint]], small_frames, protocol="knn", resamples=0)
+    usual_frames.save(tmp_path / "frames.safetensors")
+    (scored,) = score_groups([[checkpoint]], usual_frames, protocol="knn", resamples=0)
     scored.predictions.save(tmp_path / "predictions.safetensors")
     assert {mode(path) for path in tmp_path.iterdir()} == {0o600}
     clocs.index(checkpoint, small_store, out=tmp_path / "index")
@@ -63,8 +63,8 @@ def test_embeddings_predictions_frames_and_indexes_are_private(
     assert mode(tmp_path / "index") == 0o700
 
 
-def test_a_folder_of_checkpoints_is_private(small_frames: Frames, tmp_path: Path) -> None:
-    pretrain_frames(small_frames, Plan("random", embedding_dim=8), tmp_path / "run")
+def test_a_folder_of_checkpoints_is_private(usual_frames: Frames, tmp_path: Path) -> None:
+    pretrain_frames(usual_frames, Plan("random", embedding_dim=8), tmp_path / "run")
     assert mode(tmp_path / "run") == 0o700
     assert mode(tmp_path / "run" / "seed-0.safetensors") == 0o600
 

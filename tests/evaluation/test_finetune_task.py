@@ -204,5 +204,5 @@ def test_an_encoder_for_other_frame_lengths_is_refused(
 ) -> None:
     signals = Signals(torch.zeros(10_000, dtype=torch.int16), 1000)
     part = LabeledWindows(torch.arange(4), torch.ones(4), torch.ones(4, 2, dtype=torch.uint8))
-    with pytest.raises(Exception, match="frames of 2500 samples, not 1000"):
+    with pytest.raises(Exception, match="frames of 400 samples, not 1000"):
         FinetuneTask(random, signals, part, part, [torch.arange(4)] * 3, multilabel=False)

@@ -17,11 +17,9 @@ from clocs.evaluation.labeled import LabeledPart, LabeledShare, choose_rows, row
 from clocs.evaluation.protocols import PROTOCOLS
 from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
-from clocs.frames.make import make_frames
 from clocs.frames.views import Views, instances
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
-from clocs.store.store import Store
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import embed_instances
@@ -277,17 +275,16 @@ def test_a_result_has_every_field_that_programs_need(
 
 
 def test_an_encoder_that_saw_test_patients_is_refused(
-    trained: list[Checkpoint], small_store: Store
+    trained: list[Checkpoint], small_frames: Frames
 ) -> None:
-    other_split = make_frames(small_store, split_seed=5)
     with pytest.raises(LeakError, match="`split_seed` of 0"):
-        evaluate_frames(trained, other_split, settings=QUICK)
+        evaluate_frames(trained, small_frames.with_split_seed(5), settings=QUICK)
 
 
 def test_equal_ids_in_another_dataset_are_no_leak_but_equal_content_is(
-    trained: list[Checkpoint], small_store: Store
+    trained: list[Checkpoint], small_frames: Frames
 ) -> None:
-    other = make_frames(small_store, split_seed=5)
+    other = small_frames.with_split_seed(5)
     renamed = Frames(**{**other.__dict__, "dataset": "elsewhere"})
     with pytest.raises(LeakError, match="same content"):
         evaluate_frames(trained, renamed, settings=QUICK)
@@ -311,14 +308,11 @@ def test_copies_of_trained_recordings_are_left_out_of_the_test_part_and_counted(
     assert result.test_frames == plain.test_frames - 2 * 4
 
 
-def test_a_random_encoder_has_seen_nobody(
-    small_frames: Frames, small_store: Store, tmp_path: Path
-) -> None:
+def test_a_random_encoder_has_seen_nobody(small_frames: Frames, tmp_path: Path) -> None:
     random = pretrain_frames(small_frames, Plan("random", (0,)), tmp_path / "random")
     assert random[0].card.trained_on == () and len(random[0].recordings) == 0
-    result = evaluate_frames(
-        random, make_frames(small_store, split_seed=5), settings=QUICK, resamples=0
-    )
+    other = small_frames.with_split_seed(5)
+    result = evaluate_frames(random, other, settings=QUICK, resamples=0)
     assert result.pretrain is None
     assert result.json()["auc_std"] is None
 

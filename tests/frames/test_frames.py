@@ -29,46 +29,46 @@ def assert_equal(a: Frames, b: Frames) -> None:
         assert same, name
 
 
-def test_frames_hold_what_the_recordings_hold(small_store: Store, small_frames: Frames) -> None:
-    recording = small_store.recording(5).select(small_frames.leads)
-    rows = np.flatnonzero(small_frames.recording == 5)
+def test_frames_hold_what_the_recordings_hold(small_store: Store, usual_frames: Frames) -> None:
+    recording = small_store.recording(5).select(usual_frames.leads)
+    rows = np.flatnonzero(usual_frames.recording == 5)
     for lead in range(4):
-        got = small_frames.windows(rows, lead).ravel()
+        got = usual_frames.windows(rows, lead).ravel()
         assert np.allclose(got, recording.signal[lead], atol=1e-6)
 
 
 def test_labels_and_splits_are_those_of_the_recording(
-    small_store: Store, small_frames: Frames
+    small_store: Store, usual_frames: Frames
 ) -> None:
     for row in (0, 33, 100):
-        recording = small_store.recording(int(small_frames.recording[row]))
-        label = small_frames.labels[int(small_frames.target[row].argmax())]
+        recording = small_store.recording(int(usual_frames.recording[row]))
+        label = usual_frames.labels[int(usual_frames.target[row].argmax())]
         assert (label,) == recording.labels
-        assert small_frames.split[row] == assign([recording.patient], "synthetic")[0]
+        assert usual_frames.split[row] == assign([recording.patient], "synthetic")[0]
 
 
 def test_frames_saved_by_earlier_versions_have_their_facts_under_the_same_key(
-    small_frames: Frames, tmp_path: Path
+    usual_frames: Frames, tmp_path: Path
 ) -> None:
-    small_frames.save(tmp_path / "frames.safetensors")
+    usual_frames.save(tmp_path / "frames.safetensors")
     with safe_open(tmp_path / "frames.safetensors", framework="numpy") as file:
         assert list(file.metadata()) == ["clocs.frames"]
 
 
-def test_saved_frames_come_back_bit_for_bit(small_frames: Frames, tmp_path: Path) -> None:
-    small_frames.save(tmp_path / "frames.safetensors")
-    assert_equal(Frames.load(tmp_path / "frames.safetensors"), small_frames)
+def test_saved_frames_come_back_bit_for_bit(usual_frames: Frames, tmp_path: Path) -> None:
+    usual_frames.save(tmp_path / "frames.safetensors")
+    assert_equal(Frames.load(tmp_path / "frames.safetensors"), usual_frames)
     size = (tmp_path / "frames.safetensors").stat().st_size
-    assert size < 0.8 * small_frames.signals.nbytes
+    assert size < 0.8 * usual_frames.signals.nbytes
 
 
 def test_no_flipped_bit_of_saved_frames_changes_what_is_read(
-    small_frames: Frames, tmp_path: Path
+    usual_frames: Frames, tmp_path: Path
 ) -> None:
     path = tmp_path / "frames.safetensors"
     rows = np.arange(6)
-    few = replace(small_frames, signals=small_frames.signals[:80_000], **{
-        name: getattr(small_frames, name)[rows]
+    few = replace(usual_frames, signals=usual_frames.signals[:80_000], **{
+        name: getattr(usual_frames, name)[rows]
         for name in ("starts", "scale", "recording", "patient", "segment", "split", "target")
     })  # fmt: skip
     few.save(path)
@@ -81,9 +81,9 @@ def test_no_flipped_bit_of_saved_frames_changes_what_is_read(
     assert read_damaged(path, lambda: Frames.facts(path)) > 1  # reads a small part of it
 
 
-def test_frames_of_an_earlier_version_get_a_sentence(small_frames: Frames, tmp_path: Path) -> None:
+def test_frames_of_an_earlier_version_get_a_sentence(usual_frames: Frames, tmp_path: Path) -> None:
     path = tmp_path / "frames.safetensors"
-    small_frames.save(path)
+    usual_frames.save(path)
     with safe_open(path, framework="numpy") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         facts = json.loads(file.metadata()["clocs.frames"])
@@ -94,9 +94,9 @@ def test_frames_of_an_earlier_version_get_a_sentence(small_frames: Frames, tmp_p
         Frames.load(path)
 
 
-def test_loading_needs_neither_zarr_nor_polars(small_frames: Frames, tmp_path: Path) -> None:
+def test_loading_needs_neither_zarr_nor_polars(usual_frames: Frames, tmp_path: Path) -> None:
     path = tmp_path / "frames.safetensors"
-    small_frames.save(path)
+    usual_frames.save(path)
     code = (
         "import sys\n"
         "absent = ('zarr', 'numcodecs', 'polars', 'wfdb', 'soundfile')\n"
@@ -188,11 +188,11 @@ def test_a_recording_is_cut_the_same_in_any_company(rate: float, resample: str) 
         assert np.array_equal(alone[1][0], together[1][one])
 
 
-def test_leads_come_in_the_order_asked_for(small_store: Store, small_frames: Frames) -> None:
+def test_leads_come_in_the_order_asked_for(small_store: Store, usual_frames: Frames) -> None:
     turned = make_frames(small_store, leads=["aVR", "II"])
     assert turned.leads == ("aVR", "II")
     rows = np.array([3])
-    assert np.array_equal(turned.windows(rows, 1), small_frames.windows(rows, 0))
+    assert np.array_equal(turned.windows(rows, 1), usual_frames.windows(rows, 0))
 
 
 def test_import_is_light() -> None:
@@ -203,10 +203,10 @@ def test_import_is_light() -> None:
 
 
 def test_signals_beyond_the_given_memory_are_mapped_from_a_nameless_file(
-    small_store: Store, small_frames: Frames
+    small_store: Store, usual_frames: Frames
 ) -> None:
     before = set(small_store.path.parent.iterdir())
     mapped = make_frames(small_store, memory=1000)
     assert isinstance(mapped.signals, np.memmap)
-    assert np.array_equal(mapped.signals, small_frames.signals)
+    assert np.array_equal(mapped.signals, usual_frames.signals)
     assert set(small_store.path.parent.iterdir()) == before

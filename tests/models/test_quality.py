@@ -20,10 +20,10 @@ def signal_quality(x: torch.Tensor, rate: float) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def frames(small_frames: Frames) -> torch.Tensor:
+def frames(usual_frames: Frames) -> torch.Tensor:
     """(rows, samples) of simulated ECGs, without those that are noisy already."""
-    rows = small_frames.signals.reshape(-1, small_frames.spec.samples)
-    assert small_frames.spec.rate == RATE
+    rows = usual_frames.signals.reshape(-1, usual_frames.spec.samples)
+    assert usual_frames.spec.rate == RATE
     found = torch.from_numpy(rows[:160]).float()
     return found[signal_quality(found, RATE) > 0.7][:60]
 

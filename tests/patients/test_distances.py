@@ -74,13 +74,13 @@ def test_too_few_patients_to_compare_are_refused() -> None:
 
 
 def test_the_report_on_a_store_equals_the_distances_of_its_frames(
-    checkpoint: Checkpoint, small_store: Store, small_frames: Frames
+    checkpoint: Checkpoint, small_store: Store, usual_frames: Frames
 ) -> None:
     report = patient_distances(checkpoint, small_store)
-    expected = frame_distances(checkpoint, small_frames)
+    expected = frame_distances(checkpoint, usual_frames)
     np.testing.assert_allclose(np.sort(report.intra), np.sort(expected.intra), atol=1e-5)
     assert report.separability == pytest.approx(expected.separability)
-    assert report.about["patients"] == len(small_frames.patients_of(2))
+    assert report.about["patients"] == len(usual_frames.patients_of(2))
     assert report.about["patients_seen"] == 0
     trained = patient_distances(checkpoint, small_store, split="all")
-    assert trained.about["patients_seen"] == len(small_frames.patients_of(0, 1))
+    assert trained.about["patients_seen"] == len(usual_frames.patients_of(0, 1))

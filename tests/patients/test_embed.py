@@ -29,19 +29,19 @@ from embedding_parts import random_embeddings
 
 
 def test_the_stream_gives_the_bits_of_frames_in_memory(
-    checkpoint: Checkpoint, small_store: Store, small_frames: Frames
+    checkpoint: Checkpoint, small_store: Store, usual_frames: Frames
 ) -> None:
     for split, part in ((None, None), ("test", 2)):
-        rows = instances(small_frames, of="lead", views=Views(), split=part)
-        expected = embed_instances([checkpoint], small_frames, rows)[0].numpy()
+        rows = instances(usual_frames, of="lead", views=Views(), split=part)
+        expected = embed_instances([checkpoint], usual_frames, rows)[0].numpy()
         made = embed_levels(checkpoint, small_store, levels=["frame"], split=split)["frame"]
         np.testing.assert_array_equal(made.vectors, expected)
-        owner = [small_frames.patient_ids[small_frames.patient[row]] for row in rows.frame]
+        owner = [usual_frames.patient_ids[usual_frames.patient[row]] for row in rows.frame]
         assert made.rows["patient"].to_list() == owner
-        assert made.rows["segment"].to_list() == small_frames.segment[rows.frame].tolist()
-        assert made.rows["lead"].to_list() == [small_frames.leads[lead] for lead in rows.lead]
-        names = np.array(small_frames.labels)
-        labels = [names[small_frames.target[row] > 0].tolist() for row in rows.frame]
+        assert made.rows["segment"].to_list() == usual_frames.segment[rows.frame].tolist()
+        assert made.rows["lead"].to_list() == [usual_frames.leads[lead] for lead in rows.lead]
+        names = np.array(usual_frames.labels)
+        labels = [names[usual_frames.target[row] > 0].tolist() for row in rows.frame]
         assert made.rows["labels"].to_list() == labels
 
 

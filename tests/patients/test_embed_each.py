@@ -59,9 +59,9 @@ def test_a_vector_does_not_depend_on_the_others_in_its_batch(
         np.testing.assert_array_equal(together[place + 18], alone)
 
 
-def test_encoders_of_many_leads_see_them_at_once(small_frames: Frames, small_store: Store) -> None:
+def test_encoders_of_many_leads_see_them_at_once(usual_frames: Frames, small_store: Store) -> None:
     with tiny_leads() as name:
-        checkpoint = many_lead_checkpoints(small_frames, (0,), name)[0]
+        checkpoint = many_lead_checkpoints(usual_frames, (0,), name)[0]
         recordings = [small_store.recording(i).select(["V2", "II"]) for i in range(3)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ClocsWarning)

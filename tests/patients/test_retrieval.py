@@ -61,10 +61,10 @@ def test_clusters_of_one_label_are_found() -> None:
 
 
 def test_a_store_is_scored_on_its_unseen_patients(
-    checkpoint: Checkpoint, small_store: Store, small_frames: Frames
+    checkpoint: Checkpoint, small_store: Store, usual_frames: Frames
 ) -> None:
     score, *_ = retrieval([checkpoint], small_store)
-    test = len(small_frames.patients_of(2))
+    test = len(usual_frames.patients_of(2))
     assert score.patients == test and score.patients_seen == 0
     assert score.halves is not None and score.recordings is not None
     assert score.halves["queries"] == score.halves["among"] == 2 * test
@@ -177,11 +177,11 @@ def test_chance_of_ten_is_what_drawing_gives() -> None:
 
 
 def test_seen_patients_are_left_out_and_counted(
-    checkpoint: Checkpoint, small_store: Store, small_frames: Frames
+    checkpoint: Checkpoint, small_store: Store, usual_frames: Frames
 ) -> None:
     _, everyone = unseen_recordings([checkpoint], small_store, split="all")
-    assert everyone["patients"] == len(small_frames.patients_of(2))
-    assert everyone["patients_seen"] == len(small_frames.patients_of(0, 1))
+    assert everyone["patients"] == len(usual_frames.patients_of(2))
+    assert everyone["patients_seen"] == len(usual_frames.patients_of(0, 1))
     fresh = replace(
         checkpoint,
         card=replace(checkpoint.card, trained_on=()),

@@ -97,7 +97,7 @@ def test_joined_signals_beyond_the_given_memory_are_mapped_from_a_nameless_file(
 def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(
     small_frames: Frames, other_store: Store, tmp_path: Path
 ) -> None:
-    frames = make_frames(other_store)
+    frames = make_frames(other_store, spec=small_frames.spec)
     plan = Plan("cmsc", seeds=(0, 1), embedding_dim=8, settings=QUICK)
     first = pretrain_frames(small_frames, plan, tmp_path / "first")
     saved = [load_checkpoint(tmp_path / "first" / f"seed-{seed}.safetensors") for seed in (0, 1)]
@@ -116,7 +116,7 @@ def test_training_goes_on_from_a_checkpoint_and_remembers_whom_that_had_seen(
         with pytest.raises(LeakError):
             check_no_leak(second[0], seen.with_split_seed(1))
     wider = replace(plan, embedding_dim=16)
-    with pytest.raises(SettingError, match="E = 8, not 'cnn' of 2500 samples and E = 16"):
+    with pytest.raises(SettingError, match="E = 8, not 'cnn' of 400 samples and E = 16"):
         pretrain_frames(frames, wider, tmp_path / "third", init=saved)
     with pytest.raises(SettingError, match="no checkpoint of seed 2"):
         pretrain_frames(frames, replace(plan, seeds=(2,)), tmp_path / "fourth", init=saved)

@@ -79,10 +79,10 @@ def test_two_datasets_are_needed_for_another_hospital(
 
 
 def test_saved_frames_are_analysed_without_polars(
-    checkpoint: Checkpoint, small_frames: Frames, tmp_path: Path
+    checkpoint: Checkpoint, usual_frames: Frames, tmp_path: Path
 ) -> None:
     checkpoint.save(tmp_path / "seed-0.safetensors")
-    small_frames.save(tmp_path / "frames.safetensors")
+    usual_frames.save(tmp_path / "frames.safetensors")
     code = (
         "import sys; sys.modules['polars'] = sys.modules['xxhash'] = None\n"
         "from research.analyses.__main__ import main; sys.exit(main(sys.argv[1:]))"

@@ -103,35 +103,35 @@ def test_a_missing_lead_stays_nan_and_a_flat_one_flat(kind: str) -> None:
     assert noisy.isnan().sum() == x.shape[-1]
 
 
-def test_the_noise_of_frames_depends_on_names_not_places(small_frames: Frames) -> None:
+def test_the_noise_of_frames_depends_on_names_not_places(usual_frames: Frames) -> None:
     rows = np.arange(6)
-    keys = noise_keys(small_frames, rows, seed=1)
-    first = small_frames.with_leads(small_frames.leads[1:])
+    keys = noise_keys(usual_frames, rows, seed=1)
+    first = usual_frames.with_leads(usual_frames.leads[1:])
     assert torch.equal(noise_keys(first, rows[2:], seed=1), keys[2:, 1:])
-    assert not (noise_keys(small_frames, rows, seed=2) == keys).any()
+    assert not (noise_keys(usual_frames, rows, seed=2) == keys).any()
     assert keys.unique().numel() == keys.numel()
 
 
-def test_test_frames_get_noise_and_the_others_are_absent(small_frames: Frames) -> None:
-    noisy, test = with_noise(small_frames, "muscle", 6.0), small_frames.split == 2
+def test_test_frames_get_noise_and_the_others_are_absent(usual_frames: Frames) -> None:
+    noisy, test = with_noise(usual_frames, "muscle", 6.0), usual_frames.split == 2
     rows = np.flatnonzero(test)
-    clean, changed = small_frames.windows(rows, 1), noisy.windows(rows, 1)
+    clean, changed = usual_frames.windows(rows, 1), noisy.windows(rows, 1)
     ratio = clean.var(axis=1) / (changed - clean).var(axis=1)
     assert np.allclose(10 * np.log10(ratio), 6.0, atol=0.2)  # rounded to steps
     assert not noisy.present[~test].any()
 
 
-def test_loud_noise_is_not_clipped(small_frames: Frames) -> None:
-    noisy = with_noise(small_frames, "baseline-wander", -60.0)
-    rows = np.flatnonzero(small_frames.split == 2)
-    ratio = small_frames.windows(rows).var(axis=1) / noisy.windows(rows).var(axis=1)
+def test_loud_noise_is_not_clipped(usual_frames: Frames) -> None:
+    noisy = with_noise(usual_frames, "baseline-wander", -60.0)
+    rows = np.flatnonzero(usual_frames.split == 2)
+    ratio = usual_frames.windows(rows).var(axis=1) / noisy.windows(rows).var(axis=1)
     assert np.allclose(10 * np.log10(ratio), -60.0, atol=0.1)
 
 
-def test_noise_without_end_of_decibels_changes_nothing(small_frames: Frames) -> None:
-    quiet, rows = with_noise(small_frames, "mains", float("inf")), small_frames.split == 2
+def test_noise_without_end_of_decibels_changes_nothing(usual_frames: Frames) -> None:
+    quiet, rows = with_noise(usual_frames, "mains", float("inf")), usual_frames.split == 2
     rows = np.flatnonzero(rows)
-    assert np.array_equal(quiet.windows(rows), small_frames.windows(rows))
+    assert np.array_equal(quiet.windows(rows), usual_frames.windows(rows))
 
 
 @pytest.mark.parametrize("wrong", [("hum", 6.0), ("muscle", float("nan"))])

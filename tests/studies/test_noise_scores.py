@@ -34,7 +34,7 @@ def test_faint_noise_costs_nothing_and_loud_noise_changes_the_score(
 def test_the_noise_of_an_analysis_is_the_same_again(
     groups: list[list[Checkpoint]], small_frames: Frames
 ) -> None:
-    asked = {"kinds": ["mains"], "snr_db": [0.0], "resamples": 20}
+    asked = {"kinds": ["muscle"], "snr_db": [0.0], "resamples": 20}
     once, again = (noise_robustness(groups[1][:1], small_frames, **asked) for _ in range(2))  # type: ignore[arg-type]
     assert once == again
     other = noise_robustness(groups[1][:1], small_frames, seed=1, **asked)  # type: ignore[arg-type]
@@ -86,11 +86,11 @@ def test_the_readout_scores_as_the_protocol_does(
     assert found["clean"]["auc"] == pytest.approx(near, abs=0.1)
 
 
-def test_copies_of_a_recording_are_left_out(small_frames: Frames, checkpoint: Checkpoint) -> None:
-    found = embed_frames(checkpoint, small_frames, split="test")
-    assert len(without_copies(found, small_frames)) == len(found)
-    digests = small_frames.digests.copy()
+def test_copies_of_a_recording_are_left_out(usual_frames: Frames, checkpoint: Checkpoint) -> None:
+    found = embed_frames(checkpoint, usual_frames, split="test")
+    assert len(without_copies(found, usual_frames)) == len(found)
+    digests = usual_frames.digests.copy()
     recordings = np.unique(found.recording)
     digests[recordings[1]] = digests[recordings[0]]
-    fewer = without_copies(found, replace(small_frames, digests=digests))
+    fewer = without_copies(found, replace(usual_frames, digests=digests))
     assert np.array_equal(np.unique(fewer.recording), np.delete(recordings, 1))

@@ -214,12 +214,12 @@ def test_vectors_not_used_for_longest_make_room(
 
 
 def test_frames_of_the_experiments_are_kept_nowhere(
-    checkpoint: Checkpoint, small_frames: Frames, small_store: Store
+    checkpoint: Checkpoint, usual_frames: Frames, small_store: Store
 ) -> None:
     from clocs.evaluation.groups import score_groups
 
     before = folder_sizes(small_store.path / VECTORS)
-    score_groups([[checkpoint]], small_frames, protocol="knn", resamples=0)
+    score_groups([[checkpoint]], usual_frames, protocol="knn", resamples=0)
     assert folder_sizes(small_store.path / VECTORS) == before
 
 
