@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 from clocs.cli.main import TABLE, Command, heading, text_of
@@ -144,7 +144,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             if page.file.src_uri == path:  # the notebook itself
                 return match[0]
         found = files.get_file_from_path(path)
-        if found is not None and found.inclusion.is_excluded():
+        if found is not None and found.inclusion is InclusionLevel.EXCLUDED:
             found = None
         if found is None and files.get_file_from_path(download_of(path)):
             return f"[{match[2]}]({download_of(target)})"

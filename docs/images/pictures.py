@@ -225,7 +225,7 @@ def service(stores: Path, work: Path) -> None:
 
 def figures(stores: Path, work: Path) -> None:
     """What `clocs figure` draws of real recordings."""
-    made = {
+    made: dict[str, list[str | Path]] = {
         "views": ["views", stores / "chapman"],
         "perturbations": ["perturbations", stores / "chapman"],
         "similarity": ["similarity", stores / "chapman", "--checkpoint", "cmsc-chapman"],
