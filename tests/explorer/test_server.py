@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from schemathesis.specs.openapi.coverage import _schema as coverage  # noqa: E40
 
 # What no enumeration here lists. To find such values, it would turn down thousands for seconds, in
 # every worker, as requests are made up when tests are collected.
-coverage._invalid_enum_candidates = lambda: ("", "0", None, False, -0.5)
+coverage._invalid_enum_candidates = cache(lambda: ("", "0", None, False, -0.5))
 
 # The description needs no session: it is not used before the first request.
 schema = schemathesis.openapi.from_dict(server.make_api(cast("Session", None)).openapi())

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs import Checkpoint, Frames, Store
-from clocs.encoders import residual
+from clocs.encoders import many_leads, residual
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
@@ -52,11 +52,15 @@ class Both:
 @contextmanager
 def fewer_stages() -> Iterator[None]:
     """`multilead` with two of its four stages: as many kinds of layers, half the time to trace."""
+    every = (*vars(many_leads).values(), *vars(residual).values())
+    kept = [one for one in every if hasattr(one, "cache_clear")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(residual, "WIDTHS", (residual.WIDE,))
-        residual._multilead.cache_clear()
+        patch.setattr(many_leads, "WIDTHS", (residual.WIDE,))
+        for one in kept:
+            one.cache_clear()
         yield
-    residual._multilead.cache_clear()
+    for one in kept:
+        one.cache_clear()
 
 
 @pytest.fixture(scope="module", params=["classifier of cnn", "multilead"])

@@ -165,14 +165,14 @@ def test_signals_in_another_unit_are_refused_where_mv_are_needed(
 
 
 def test_an_encoder_in_mv_embeds_a_store_as_it_embeds_its_frames(
-    small_store: Store, small_frames: Frames, tmp_path: Path
+    small_store: Store, usual_frames: Frames, tmp_path: Path
 ) -> None:
     clocs.pretrain(
         small_store, method="random", out=tmp_path / "a", embedding_dim=8, normalization="none"
     )
     checkpoint = load_checkpoint(next((tmp_path / "a").glob("*.safetensors")))
-    rows = instances(small_frames, of="lead", views=Views(), split=2)
-    expected = embed_instances([checkpoint], small_frames, rows)[0].numpy()
+    rows = instances(usual_frames, of="lead", views=Views(), split=2)
+    expected = embed_instances([checkpoint], usual_frames, rows)[0].numpy()
     made = clocs.embed(tmp_path / "a", small_store, level="frame", split="test").vectors
     assert np.allclose(np.sort(made, axis=0), np.sort(expected, axis=0), atol=1e-6)
 

@@ -170,23 +170,23 @@ def test_another_dataset_is_searched_by_days_and_diagnosed_by_patients_not_learn
 
 
 def test_an_encoder_is_measured_with_its_settings(
-    checkpoint: Checkpoint, small_frames: Frames
+    checkpoint: Checkpoint, usual_frames: Frames
 ) -> None:
-    two = small_frames.with_leads(small_frames.leads[:2])
+    two = usual_frames.with_leads(usual_frames.leads[:2])
     found = identity_and_disease(checkpoint, two, removed=(4,), resamples=20)
     assert found["dataset"] == "synthetic" and found["dim"] == 2 * checkpoint.encoder.embedding_dim
     kinds = [(row["removed"], row["directions"]) for row in found["rows"]]
     assert kinds[:2] == [("nothing", 0), ("identity", 4)]
-    assert found["rows"][0]["search"]["cosine"]["size"] == len(small_frames.patients_of(2))
+    assert found["rows"][0]["search"]["cosine"]["size"] == len(usual_frames.patients_of(2))
     json.dumps(found)
 
 
 def test_patients_whom_an_encoder_has_seen_are_left_out_for_all(
-    checkpoint: Checkpoint, small_frames: Frames
+    checkpoint: Checkpoint, usual_frames: Frames
 ) -> None:
     """Under another split, training patients of the encoder are among the test patients."""
-    seen = seen_patients(checkpoint, small_frames)
-    splits = map(small_frames.with_split_seed, range(1, 100))
+    seen = seen_patients(checkpoint, usual_frames)
+    splits = map(usual_frames.with_split_seed, range(1, 100))
     other = next(s for s in splits if (~seen[np.unique(s.patient[s.split == 2])]).sum() > 3)
     given: dict[str, Any] = {"removed": (), "resamples": 20}
     own = identity_and_disease(checkpoint, other, **given)
