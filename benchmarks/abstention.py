@@ -2,13 +2,13 @@
 
     PYTHONPATH=. python benchmarks/abstention.py MODEL STORE [--other STORE ...] [--plot curves.png]
 
-Test recordings of STORE, which must have the classifier's labels, are ranked by the quality of
-their signals, by the distance of their embeddings from those of training recordings, by both, and
-at random (the mean of 50 draws); the scores are those of the best-ranked share. Beside them, as
-the measure to beat: the distance to the fifth nearest training recording (kNN), which a file that
-ships cannot hold, and the probability of the predicted label, which needs no measure at all. Then
-the limits in the classifier's card are applied to the same recordings with noise added, and to
-stores that it was not trained on.
+Test recordings of STORE, which must have the classifier's labels, are ranked by the ECG's share of
+the power of their signals, by the distance of their embeddings from those of training recordings,
+by both, and at random (the mean of 50 draws); the scores are those of the best-ranked share. Beside
+them, as the measure to beat: the distance to the fifth nearest training recording (kNN), which a
+file that ships cannot hold, and the probability of the predicted label, which needs no measure at
+all. Then the limits in the classifier's card are applied to the same recordings with noise added,
+and to stores that it was not trained on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 SNR_DB = (12.0, 6.0, 0.0)
 NEIGHBOR = 5
 COLORS = {
-    "quality": "#0072b2",
+    "ECG share": "#0072b2",
     "distance": "#e69f00",
     "both": "#009e73",
     "random": "#8a8a8a",
@@ -43,11 +43,11 @@ COLORS = {
 
 
 class Scored:
-    """Recordings with their probabilities, targets, quality and distances."""
+    """Recordings with their probabilities, targets, ECG shares and distances."""
 
     def __init__(self, model: Classifier, part: ScoredPart, train: torch.Tensor) -> None:
         vectors = torch.from_numpy(part.vectors)
-        self.model, self.targets, self.quality = model, part.targets, part.quality
+        self.model, self.targets, self.ecg_share = model, part.targets, part.ecg_share
         self.chances = model.probabilities(model.logits(vectors.double())).numpy()
         self.distance = distance(model.reference, vectors).numpy()
         self.knn = knn(train, vectors)
@@ -61,13 +61,13 @@ class Scored:
 
     def ranks(self) -> dict[str, NDArray[np.float64]]:
         """The higher, the sooner it is abstained from."""
-        quality, away, near = (_rank(x) for x in (-self.quality, self.distance, self.knn))
+        share, away, near = (_rank(x) for x in (-self.ecg_share, self.distance, self.knn))
         p = self.chances
         sure = np.abs(p - 0.5).mean(axis=1) if self.model.card.multilabel else p.max(axis=1)
         return {
-            "quality": quality,
+            "ECG share": share,
             "distance": away,
-            "both": np.maximum(quality, away),
+            "both": np.maximum(share, away),
             "kNN distance": near,
             "probability": _rank(-sure),
         }
@@ -119,7 +119,7 @@ def print_curves(made: dict[str, list[tuple[float, float]]]) -> None:
 def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.Tensor) -> None:
     limits = model.card.limits
     print("\n| test recordings | too noisy | too far | either | AUC of all | of the rest | "
-          "accuracy of all | of the rest | told by quality | by distance | by kNN |")  # fmt: skip
+          "accuracy of all | of the rest | told by ECG share | by distance | by kNN |")  # fmt: skip
     print("| --- " * 11 + "|")
     rate = frames.spec.rate
     kinds = [kind for kind in kinds_at(rate) if kind != "mains-60"]  # like 50 Hz
@@ -129,12 +129,12 @@ def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.T
         if kind:
             noisy = with_noise(frames, kind, db)
             some = Scored(model, score_part(model, labeled_part(model, noisy, TEST)), train)
-        bad, far = some.quality < limits["quality"], some.distance > limits["distance"]
+        bad, far = some.ecg_share < limits["ecg_share"], some.distance > limits["distance"]
         kept = ~(bad | far)
         auc, right = some.scores(np.ones(len(kept), bool))
         rest = some.scores(kept) if kept.sum() > 50 else (float("nan"), float("nan"))
         told = (
-            auroc(-clean.quality, -some.quality),
+            auroc(-clean.ecg_share, -some.ecg_share),
             auroc(clean.distance, some.distance),
             auroc(clean.knn, some.knn),
         )
@@ -156,8 +156,8 @@ def print_others(model: Classifier, stores: list[Path]) -> None:
             there = clocs.open_store(path).leads
             own = [lead for lead in there if lead in card.leads] or there
         table = clocs.predict(model, path, leads=own, split="test")
-        table = table.filter(table["quality"].is_not_null())
-        bad = table["quality"].to_numpy() < limits["quality"]
+        table = table.filter(table["ecg_share"].is_not_null())
+        bad = table["ecg_share"].to_numpy() < limits["ecg_share"]
         far = table["distance"].to_numpy() > limits["distance"]
         print(
             f"| {path.name} | {table.height:,} | {bad.mean():.1%} | {far.mean():.1%} | "

@@ -4,12 +4,15 @@
     python -m benchmarks.electrodes fit FOLDER --out src/clocs/measurements/electrodes.safetensors
     python -m benchmarks.electrodes score FOLDER
     python -m benchmarks.electrodes rules DATASET --from GIT COMMIT [TABLE] --most 400
+    python -m benchmarks.electrodes predict DATASET --from GIT COMMIT [TABLE] --most 48
 
 DATASET is physionet2020, chapman or ptb, read as by research/encoder_data.py. `pack` keeps the
 typical beats. `fit` learns on the training patients of the first two and chooses limits on their
 validation patients. `score` swaps the beats of test patients and of PTB Diagnostic, another
 hospital. `rules` checks whole recordings of test patients, makes the other faults in every fourth
-of them, and times `clocs.check`. Copies of a recording are used once.
+of them, and times `clocs.check`. `predict` gives a classifier the same recordings with faults, and
+counts what it notices, abstains from and corrects, and how many labels change. Copies of a
+recording are used once.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ from clocs.measurements.electrodes import (
     fault_matrix,
     fitted_electrodes,
     network_input,
+    with_fault,
 )
+from clocs.models.classifier import load_classifier
+from clocs.models.predict import predict_recordings, probability_column
 from clocs.recording import STANDARD_LEADS, Recording, quantize
 from research import encoder_data
 
@@ -236,6 +242,86 @@ def paced(mv: Array, rate: float, numbers: np.random.Generator) -> Array | None:
     return np.asarray(mv + size * direction[:, None] * spikes)
 
 
+def predict(dataset: str, source: list[str], part: int, most: int, model: str) -> None:
+    """What a classifier makes of test patients' recordings with faults."""
+    numbers, classifier = np.random.default_rng(0), load_classifier(model)
+    labels, limits = classifier.card.labels, np.array(classifier.card.thresholds, float)
+    given: list[tuple[Array, float]] = []
+    for patient, mv, rate in recorded(dataset, source):
+        if assign([patient], dataset)[0] == part and len(given) < most:
+            given.append((mv, rate))
+        elif len(given) == most:
+            break
+
+    def changed(mv: Array, lead: int, make: Callable[[Array], Array]) -> Array:
+        made = mv.copy()
+        made[lead] = make(made[lead])
+        return made
+
+    def third(mv: Array, rate: float) -> Array:
+        return changed(mv, 2, lambda one: np.roll(one, round(0.3 * rate)) - 0.5 * mv[0])
+
+    limb, chest = "left and right arm may be swapped", "V1 and V5 may be swapped"
+    faults: dict[str, Callable[[Array, float], Array | None]] = {
+        "untouched": lambda mv, _: mv,
+        "arms swapped": lambda mv, _: with_fault(mv, limb, ""),
+        "right arm and left leg swapped": lambda mv, _: with_fault(mv, LIMB[2], ""),
+        "V1 and V5 swapped": lambda mv, _: with_fault(mv, "", chest),
+        "leads shuffled": lambda mv, _: mv[numbers.permutation(12)],
+        "II inverted": lambda mv, _: changed(mv, 1, np.negative),
+        "V3 inverted": lambda mv, _: changed(mv, 8, np.negative),
+        "all inverted": lambda mv, _: -mv,
+        "all times 10": lambda mv, _: 10 * mv,
+        "all times 0.1": lambda mv, _: mv / 10,
+        "all times 0.001": lambda mv, _: mv / 1000,
+        "V2 times 10": lambda mv, _: changed(mv, 7, lambda one: 10 * one),
+        "V5 also as V6": lambda mv, _: changed(mv, 11, lambda _: mv[10]),
+        "II twelve times": lambda mv, _: np.tile(mv[1], (12, 1)),
+        "III is not II - I": third,
+        "V3 flat": lambda mv, _: changed(mv, 8, lambda one: 0 * one),
+        "pacing spikes": lambda mv, rate: paced(mv, rate, numbers),
+    }
+
+    def chosen(table: Any) -> tuple[list[set[str]], Array]:
+        """Labels by their probabilities, and whether it abstains but for faults."""
+        chances = np.stack([table[probability_column(one)].to_numpy() for one in labels], axis=1)
+        rows = [{labels[k] for k in np.flatnonzero(row)} for row in chances >= limits]
+        words = [one or "" for one in table["abstained"]]
+        others = ("too noisy", "no signal", "unlike the training")
+        return rows, np.array([any(one in text for one in others) for text in words])
+
+    right, first = [], np.zeros(0)
+    print(f"{dataset}: {len(given)} recordings of test patients; {model}")
+    print("| | before: predicted | labels changed | now: noticed | predicted | labels changed | "
+          "corrected: predicted | labels changed |")  # fmt: skip
+    print("| --- |" + " --- |" * 7)
+    for name, make in faults.items():
+        made = [make(mv, rate) for mv, rate in given]
+        some = [as_recording(mv, rate) for mv, (_, rate) in zip(made, given, strict=True)
+                if mv is not None]  # fmt: skip
+        table = predict_recordings(classifier, some)
+        rows, abstained = chosen(table)
+        if not right:
+            right, first = rows, abstained
+        told = [any("may" in note or "flat" in note or "are the same" in note
+                    or "is not" in note or "does not" in note for note in notes)
+                for notes in table["notes"]]  # fmt: skip
+        cells = [f"{int((~abstained).sum())}", _differ(rows, right, ~abstained & ~first)]
+        now = np.array([one is None for one in table["abstained"]])
+        cells += [f"{sum(told)}", f"{int(now.sum())}", _differ(rows, right, now & ~first)]
+        fixed = predict_recordings(classifier, some, correct=True)
+        after, _ = chosen(fixed)
+        left = np.array([one is None for one in fixed["abstained"]])
+        cells += [f"{int(left.sum())}", _differ(after, right, left & ~first)]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    os._exit(0)  # a thread still waits to name the recordings that nobody reads
+
+
+def _differ(rows: list[set[str]], right: list[set[str]], some: Array) -> str:
+    pairs = zip(rows, right, some.tolist(), strict=True)
+    return str(sum(a != b for a, b, counts in pairs if counts))
+
+
 def rules(dataset: str, source: list[str], part: int, most: int) -> None:
     """Untouched recordings by kind of finding; and faults that rules find."""
     numbers = np.random.default_rng(0)
@@ -296,13 +382,14 @@ def rules(dataset: str, source: list[str], part: int, most: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("step", choices=("pack", "fit", "score", "rules"))
+    parser.add_argument("step", choices=("pack", "fit", "score", "rules", "predict"))
     parser.add_argument("what", help="a dataset, or the folder of packed ones")
     parser.add_argument("--from", nargs="*", dest="source")
     parser.add_argument("--to", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--part", type=int, default=2, help="0 training, 1 validation, 2 test")
     parser.add_argument("--most", type=int, default=100_000)
+    parser.add_argument("--model", default="diagnoses-physionet2020")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.step == "pack":
@@ -311,6 +398,8 @@ def main() -> None:
         fit(Path(given.what), given.out)
     elif given.step == "score":
         score(Path(given.what), given.part)
+    elif given.step == "predict":
+        predict(given.what, given.source, given.part, given.most, given.model)
     else:
         rules(given.what, given.source, given.part, given.most)
 

@@ -33,7 +33,7 @@ def classifier(checkpoint: Checkpoint) -> Classifier:
         encoders=(checkpoint.card, checkpoint.card),
         temperature=(2.0, 2.0, 2.0),
         thresholds=(0.4, None, 0.5),
-        limits={"quality": 0.2},
+        limits={"ecg_share": 0.2},
         scores={"auc": 0.9},
     )
     head = {"weight": torch.randn(2, dim, 3), "bias": torch.randn(2, 3)}
@@ -91,8 +91,8 @@ def test_a_damaged_or_foreign_file_is_refused(
         {"labels": ("AF", "AF", "O")},
         {"protocol": "guess"},
         {"name": "a\x1b[31m"},
-        {"limits": {"quality": float("inf")}},
-        {"limits": {"quality": 10**400}},
+        {"limits": {"ecg_share": float("inf")}},
+        {"limits": {"ecg_share": 10**400}},
         {"limits": {"noise": 1.0}},
     ],
 )

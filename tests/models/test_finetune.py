@@ -290,7 +290,7 @@ def test_the_limits_of_abstention_are_those_of_validation_recordings(
     card = linear.card
     validation = score_part(linear, labeled_part(linear, small_frames, 1))
     away = distance(linear.reference, torch.from_numpy(validation.vectors))
-    within = (validation.quality >= card.limits["quality"]) & (
+    within = (validation.ecg_share >= card.limits["ecg_share"]) & (
         away.numpy() <= card.limits["distance"]
     )
     assert 0.8 <= within.mean() < 1
@@ -310,7 +310,7 @@ def assert_predicted_as_scored(classifier: Classifier, store: Store, frames: Fra
     columns = [f"p({label})" for label in classifier.card.labels]
     chances = table.select(columns).to_numpy()
     assert np.allclose(chances, made.probabilities[0][rows], atol=1e-5)
-    assert np.allclose(table["quality"].to_numpy(), scored.quality[rows], atol=1e-5)
+    assert np.allclose(table["ecg_share"].to_numpy(), scored.ecg_share[rows], atol=1e-5)
     within = table["abstained"].is_null().sum()
     assert within == classifier.card.scores["abstention"]["recordings"]
 

@@ -14,7 +14,7 @@ import torch
 import clocs
 from clocs import Checkpoint, Store
 from clocs.errors import ClocsWarning, SettingError
-from clocs.models.classifier import Classifier, distance, fit_reference, quality_and_flat
+from clocs.models.classifier import Classifier, distance, ecg_share_and_flat, fit_reference
 from clocs.models.predict import (
     HASH,
     MEANINGS,
@@ -100,8 +100,8 @@ def test_a_prediction_is_that_of_the_mean_over_rows_of_each_member(
         places = [one.leads.index(lead) for lead in classifier.encoders[0].card.leads]
         x = torch.from_numpy(one.digital[places].astype(np.float32))
         cut = x[:, : x.shape[1] // frame.samples * frame.samples].reshape(-1, frame.samples)
-        assert made["quality"][row] == pytest.approx(
-            float(quality_and_flat(cut, frame.rate)[0].mean())
+        assert made["ecg_share"][row] == pytest.approx(
+            float(ecg_share_and_flat(cut, frame.rate)[0].mean())
         )
 
 
@@ -160,10 +160,10 @@ def test_noise_and_strangeness_are_abstained_from_in_words(
 ) -> None:
     plain = clocs.predict(classifier, small_store, split="test")
     assert plain["abstained"].is_null().all()
-    limits = {name: float(np.median(plain[name])) for name in ("quality", "distance")}
+    limits = {name: float(np.median(plain[name])) for name in ("ecg_share", "distance")}
     strict = replace(classifier, card=replace(classifier.card, limits=limits))
     made = clocs.predict(strict, small_store, split="test")
-    noisy = made["quality"] < limits["quality"]
+    noisy = made["ecg_share"] < limits["ecg_share"]
     far = made["distance"] > limits["distance"]
     assert made["abstained"].is_not_null().equals(noisy | far)
     assert made["predicted"].is_null().equals(noisy | far)

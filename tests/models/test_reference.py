@@ -63,7 +63,7 @@ def test_axes_and_variances_are_those_of_the_singular_values(recordings: int, di
 
 
 def test_each_limit_leaves_out_two_percent_of_validation_recordings() -> None:
-    quality, away = torch.rand(5000), torch.rand(5000) + 1
-    limits = choose_limits(quality, away)
-    assert (quality < limits["quality"]).float().mean() == pytest.approx(0.02, abs=0.002)
+    share, away = torch.rand(5000), torch.rand(5000) + 1
+    limits = choose_limits(share, away)
+    assert (share < limits["ecg_share"]).float().mean() == pytest.approx(0.02, abs=0.002)
     assert (away > limits["distance"]).float().mean() == pytest.approx(0.02, abs=0.002)

@@ -43,12 +43,13 @@ def connected(seed: int) -> NDArray[np.float64]:
 @pytest.fixture(scope="module")
 def edf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """V2 is off from the start, at the converter's rail; aVR for the first twelve seconds."""
-    off = connected(2)
+    one, two = connected(1), connected(0)
+    off = -(one + two) / 2
     off[: 12 * RATE] = 0.0
     values = {
-        "ECG II": connected(0),
+        "ECG II": two,
         "ECG V2": np.full(RATE * SECONDS, 5000.0),
-        "ECG aVL": connected(1),
+        "ECG aVL": one - two / 2,
         "ECG aVR": off,
     }
     signals: list[Any] = [
@@ -111,7 +112,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
 def test_an_explanation_colors_no_flat_lead_and_says_that_the_classifier_abstains(
     edf: Path, classifier: Classifier
 ) -> None:
-    strict = replace(classifier, card=replace(classifier.card, limits={"quality": 1.1}))
+    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 1.1}))
     made = clocs.explain(strict, edf, start=0, seconds=30)
     assert made.leads == ("II", "aVL", "aVR")
     assert np.isnan(made.attribution[2, : 12 * RATE]).all()

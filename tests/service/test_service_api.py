@@ -224,7 +224,7 @@ def test_a_prediction_is_that_of_predict(
     listed = [("files", (name, data)) for name, data in wfdb_files(recordings[1]).items()]
     made = served.post("/models/rhythm/prediction", files=listed).json()
     assert made["probabilities"] == {k: expected[f"p({k})"] for k in classifier.card.labels}
-    for name in ("predicted", "abstained", "quality", "distance"):
+    for name in ("predicted", "abstained", "ecg_share", "distance"):
         assert made[name] == expected[name]
     assert made["predicted"] in classifier.card.labels
 
@@ -232,11 +232,11 @@ def test_a_prediction_is_that_of_predict(
 def test_a_prediction_beyond_the_limits_abstains_with_the_reason(
     classifier: Classifier, recordings: list[Recording]
 ) -> None:
-    strict = replace(classifier, card=replace(classifier.card, limits={"quality": 2.0}))
+    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 2.0}))
     with serving(lambda service: service.load([strict])) as served:
         made = served.post("/models/rhythm/prediction", json=as_json(recordings[0])).json()
         assert made["predicted"] is None
-        assert made["abstained"].startswith("too noisy: the signal's quality is ")
+        assert made["abstained"].startswith("too noisy: ")
         assert sum(made["probabilities"].values()) == pytest.approx(1)
 
 

@@ -499,10 +499,10 @@ def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Who
     for row in rows.iter_rows(named=True):
         times = [_clock(row["start"]), _clock(row["end"])] if over_time else []
         why = in_words(row["problem"] or row["abstained"] or "")
-        numbers = (row["quality"], row["distance"])
+        numbers = (row["ecg_share"], row["distance"])
         shown.append((row["recording"] or row["file"], *times, _predicted(row), *numbers, why))
     heads = ("recording", *(("from", "to") if over_time else ()))
-    heads += ("predicted", "quality", "distance", "why not")
+    heads += ("predicted", "ECG", "distance", "why not")
     return grid("", heads, shown)
 
 

@@ -98,6 +98,7 @@ class SavedClassifiers:
             "multilabel": card.multilabel,
             "problem": row["problem"],
             "abstained": row["abstained"],
+            "notes": row["notes"] or [],
             "notice": seen_notice(classifier.encoders, source),
             "classes": []
             if row["problem"]

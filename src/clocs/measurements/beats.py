@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft, rfftfreq
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
-from scipy.signal import butter, find_peaks, sosfiltfilt
+from scipy.signal import butter, find_peaks, sosfreqz
 
 from clocs.recording import Recording
 
@@ -32,7 +32,7 @@ _OFF = 0.05  # s by which the middle of a QRS complex may miss that of another b
 
 def qrs_complexes(signal: NDArray[np.float64], rate: float) -> NDArray[np.int64]:
     """(leads, samples) in any unit -> samples in the middle of each QRS complex, in order."""
-    filtered = sosfiltfilt(_band(rate), signal, axis=1)
+    filtered = _steep(signal, rate)
     scale = np.percentile(np.abs(filtered), 99, axis=1, keepdims=True)
     steep = np.divide(filtered, scale, out=np.zeros_like(filtered), where=scale > 0)
     # The limit keeps a single artifact from dwarfing every beat around it.
@@ -45,10 +45,27 @@ def qrs_complexes(signal: NDArray[np.float64], rate: float) -> NDArray[np.int64]
     return np.asarray(found, np.int64)
 
 
+def _steep(signal: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    """(leads, samples) -> what is steep in them, without delay."""
+    samples = signal.shape[1]
+    spectrum = rfft(signal - _line(signal), axis=1) * _steepness(samples, rate)
+    return np.asarray(irfft(spectrum, n=samples, axis=1))
+
+
 @lru_cache(maxsize=16)
-def _band(rate: float) -> NDArray[np.float64]:
+def _steepness(samples: int, rate: float) -> NDArray[np.float32]:
+    """What is kept of each frequency by a Butterworth filter forwards and backwards."""
     high = min(_BAND[1], 0.45 * rate)
-    return np.asarray(butter(2, (_BAND[0], high), "bandpass", fs=rate, output="sos"))
+    filters = butter(2, (_BAND[0], high), "bandpass", fs=rate, output="sos")
+    return np.asarray(
+        np.abs(sosfreqz(filters, rfftfreq(samples, 1 / rate), fs=rate)[1]) ** 2, np.float32
+    )
+
+
+def _line(signal: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(leads, samples) from the first value to the last: where a spectrum is taken, ends meet."""
+    step = np.linspace(0, 1, signal.shape[1], dtype=signal.dtype)
+    return np.asarray(signal[:, :1] + (signal[:, -1:] - signal[:, :1]) * step)
 
 
 def heart_rate(recording: Recording) -> float | None:
@@ -143,10 +160,17 @@ def typical_beat(signal: NDArray[np.float64], rate: float) -> TypicalBeat | None
         return None
     beats = cut_beats(slow, peaks, TYPICAL_BEFORE, after)
     beats = beats - np.median(beats, axis=2, keepdims=True)
-    values = np.median(beats, axis=0)
+    values = _median(beats)
     size = np.sqrt((values**2).mean(axis=1))
     spread = np.sqrt(np.median(((beats - values) ** 2).mean(axis=2), axis=0))
     return TypicalBeat(values, peaks / TYPICAL_HZ, spread / np.where(size > 0, size, 1))
+
+
+def _median(beats: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`np.median(beats, axis=0)`, which takes three times as long for few beats."""
+    order = np.sort(beats, axis=0)
+    middle = len(beats) // 2
+    return np.asarray(order[middle] if len(beats) % 2 else (order[middle - 1] + order[middle]) / 2)
 
 
 def resampled_band(
@@ -155,14 +179,17 @@ def resampled_band(
     """(leads, samples) -> the same between two frequencies at `out_hz`, without delay."""
     samples = signal.shape[1]
     made = round(samples * out_hz / rate)
-    line = np.linspace(0, 1, samples)  # from the first value to the last: ends must meet
-    ends = signal[:, :1] + (signal[:, -1:] - signal[:, :1]) * line
-    spectrum = rfft(signal - ends, axis=1)
-    hertz = rfftfreq(samples, 1 / rate)
-    low, high = band
-    spectrum *= 1 / np.sqrt(1 + (low / np.maximum(hertz, 1e-9)) ** 8)
-    spectrum *= 1 / np.sqrt(1 + (hertz / high) ** 16)
-    return np.asarray(irfft(spectrum[:, : made // 2 + 1], n=made, axis=1) * (made / samples))
+    kept = _kept(samples, rate, band)[: made // 2 + 1] * np.float32(made / samples)
+    spectrum = rfft(signal - _line(signal), axis=1)[:, : made // 2 + 1] * kept
+    return np.asarray(irfft(spectrum, n=made, axis=1))
+
+
+@lru_cache(maxsize=16)
+def _kept(samples: int, rate: float, band: tuple[float, float]) -> NDArray[np.float32]:
+    """What is kept of each frequency between two."""
+    hertz, (low, high) = rfftfreq(samples, 1 / rate), band
+    kept = 1 / np.sqrt(1 + (low / np.maximum(hertz, 1e-9)) ** 8)
+    return np.asarray(kept / np.sqrt(1 + (hertz / high) ** 16), np.float32)
 
 
 def aligned_beats(

@@ -7,15 +7,17 @@ chosen on validation patients (benchmarks/electrodes.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clocs.measurements.beats import TypicalBeat, typical_beat
 from clocs.measurements.electrodes import CHEST, LEADS, swapped_electrodes
-from clocs.recording import LIMB_LEADS, LIMB_SOURCES, Recording
+from clocs.recording import LIMB_LEADS, LIMB_SOURCES, Recording, noted
 
 Array = NDArray[np.float64]
 _SECONDS = 30.0  # of a long recording
@@ -23,6 +25,7 @@ _STILL = 0.02  # mV, the height of a beat of a lead that is off
 _SAME = 0.002  # the difference of two leads, of the larger
 _LIMBS = {"I": (1.0, 0.0), "II": (0.0, 1.0), **LIMB_LEADS}
 _FOLLOWS, _APART = 0.05, 0.2  # squared differences from the equations, of the whole
+_CERTAIN = 0.95  # from which a lead is turned over, if asked for
 _USUAL_MV, _SPREAD = 0.95, 0.33  # height of the median lead's beat; of its logarithm
 _GAIN = 0.999  # certainty
 # By how much the logarithm of a chest lead's height is below and above that of the others.
@@ -31,6 +34,56 @@ _CHEST_GAIN_ELSE = (-2.2, 1.8)
 _SPIKE_HZ = 240.0  # slower rates have no pacing spikes
 _SPIKE_MV, _SPIKE_RATIO, _SPIKE_SHARE = 0.3, 0.8, 0.8
 _SPIKE_MS = (6, 18)
+_MOST_CORRECTIONS = 3
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What undoes a fault: each lead from one lead of the recording, times a factor.
+
+    Attributes:
+        sentence: What is done, such as 'left and right arm were swapped back'.
+        taken: Leads by the leads that take their place; a lead that is not named stays.
+        factors: Of leads by their corrected names; 1 for a lead that is not named.
+    """
+
+    sentence: str
+    taken: Mapping[str, str] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    def apply(self, recording: Recording) -> Recording:
+        """The corrected recording, with a note that says so."""
+        wanted = recording.leads
+        if self.taken:
+            moved = {new: old for old, new in self.taken.items()}
+            whole = recording.with_limb_leads()
+            gaps = tuple(replace(gap, lead=moved.get(gap.lead, gap.lead)) for gap in whole.gaps)
+            recording = replace(
+                whole, leads=tuple(moved.get(one, one) for one in whole.leads), gaps=gaps
+            ).select(wanted)
+        factors = np.array([self.factors.get(lead, 1.0) for lead in wanted])
+        turned = factors < 0
+        digital, baseline = recording.digital.copy(), recording.baseline.copy()
+        digital[turned] = -np.maximum(digital[turned], -32767)
+        baseline[turned] = -baseline[turned]
+        return replace(
+            recording,
+            digital=digital,
+            baseline=baseline,
+            gain=recording.gain / np.abs(factors),
+            extra=noted(recording.extra, f"corrected: {self.sentence}"),
+        )
+
+
+_ARMS = Correction(
+    "left and right arm were swapped back",
+    {"II": "III", "III": "II", "aVR": "aVL", "aVL": "aVR"},
+    {"I": -1.0},
+)
+
+
+def _turned(lead: str) -> Correction:
+    return Correction(f"{lead} was turned over", factors={lead: -1.0})
 
 
 @dataclass(frozen=True)
@@ -38,14 +91,46 @@ class Finding:
     """Something in a recording that may be wrong.
 
     Attributes:
-        kind: 'limb', 'chest', 'inverted', 'twice', 'equations', 'gain' or 'paced'.
+        kind: 'limb', 'chest', 'inverted', 'twice', 'equations', 'gain', 'flat' or 'paced'.
         sentence: What it may be, such as 'left and right arm may be swapped'.
         certainty: From 0 to 1, if half of all recordings had a fault.
+        leads: Those that the fault is in.
+        correction: What undoes it, where that is certain.
     """
 
     kind: str
     sentence: str
     certainty: float
+    leads: tuple[str, ...] = ()
+    correction: Correction | None = None
+
+
+def examine(recording: Recording, *, correct: bool = False) -> tuple[Recording, list[Finding]]:
+    """The recording, and what may be wrong with it; corrected where asked for and certain.
+
+    A corrected recording has a note on each correction, and the findings are those that remain.
+    """
+    found = check(recording)
+    for _ in range(_MOST_CORRECTIONS if correct else 0):
+        fix = next((one.correction for one in found if one.correction), None)
+        if fix is None:
+            break
+        recording = fix.apply(recording)
+        found = check(recording)
+    return recording, found
+
+
+def doubt(findings: Collection[Finding], leads: Collection[str]) -> str | None:
+    """Why what a model makes of these leads would not hold; None where it would.
+
+    Models see frames of a fixed size, whatever the gain, and know of flat leads.
+    """
+    words = [
+        one.sentence
+        for one in findings
+        if one.kind not in ("gain", "flat") and {*one.leads} & {*leads}
+    ]
+    return "; ".join(words) or None
 
 
 def check(recording: Recording) -> list[Finding]:
@@ -59,35 +144,64 @@ def check(recording: Recording) -> list[Finding]:
         Nothing where nothing was found, or fewer than three beats.
     """
     part = recording.between(0, min(recording.samples, round(_SECONDS * recording.rate)))
-    signal = np.nan_to_num(part.signal)
+    signal = np.nan_to_num(part.signal.astype(np.float32))  # for speed
     beat = typical_beat(signal, part.rate)
     if beat is None:
         return []
     height = np.ptp(beat.values, axis=1)
     alive = [lead for lead, mv in zip(part.leads, height, strict=True) if mv > _STILL]
     waves = {lead: beat.values[part.leads.index(lead)] for lead in alive}
-    found = _twice(waves) + (_spikes(signal, part.rate, beat) if part.unit == "mV" else [])
-    whole = _gain(height) if part.unit == "mV" else []
+    in_mv = part.unit == "mV"
+    whole = _gain(height, part.leads) if in_mv else []
+    found = _twice(waves) + (_spikes(signal, part, beat) if in_mv and not whole else [])
+    still = [lead for lead in part.leads if lead not in waves]
+    found += _flat(still) if in_mv and waves and not whole else []
     limbs = _equations({lead: wave for lead, wave in waves.items() if lead in _LIMBS})
     chest = _chest_gain({lead: wave for lead, wave in waves.items() if lead in CHEST})
     found += whole + limbs + chest
     twice = any(one.kind == "twice" for one in found)  # shapes then say nothing of electrodes
-    if not (limbs or chest or twice) and set(LEADS) <= {*part.leads}:
+    if not (limbs or chest or twice) and waves.keys() >= {*LEADS}:
         places = [part.leads.index(lead) for lead in LEADS]
         some = TypicalBeat(beat.values[places], beat.peaks, beat.spread[places])
-        found += [Finding(*one) for one in swapped_electrodes(some)]
+        found += [_electrodes(*one, part.leads) for one in swapped_electrodes(some)]
     return sorted(found, key=lambda one: -one.certainty)
 
 
+def _flat(leads: list[str]) -> list[Finding]:
+    named = f"{', '.join(leads)} {'is' if len(leads) == 1 else 'are'} flat"
+    return [Finding("flat", named, 1.0, tuple(leads))] if leads else []
+
+
+def _electrodes(
+    kind: str, sentence: str, certainty: float, sure: bool, leads: tuple[str, ...]
+) -> Finding:
+    """A finding of the network; `sure` if it is certain of this fault among all."""
+    fix = None
+    if sure and sentence.startswith("left and right arm"):
+        fix = _ARMS
+    elif sure and sentence in {f"{lead} may be inverted" for lead in CHEST}:
+        fix = _turned(sentence[:2])
+    limbs = tuple(lead for lead in leads if lead in _LIMBS)
+    chest = tuple(lead for lead in CHEST if lead in sentence)
+    if "right leg" in sentence:  # it is part of the chest leads' zero
+        limbs, chest = leads, CHEST
+    return Finding(kind, sentence, certainty, limbs if kind == "limb" else chest or CHEST, fix)
+
+
 def _twice(waves: dict[str, Array]) -> list[Finding]:
-    same = []
-    for (one, a), (other, b) in combinations(waves.items(), 2):
-        larger = max(np.sqrt((a**2).mean()), np.sqrt((b**2).mean()))
-        if np.sqrt(((a - b) ** 2).mean()) < _SAME * larger:
-            same.append(f"{one} and {other}")
-    if len(same) > 3:
-        return [Finding("twice", "many leads are the same", 1.0)]
-    return [Finding("twice", f"{pair} are the same lead", 1.0) for pair in same]
+    if len(waves) < 2:
+        return []
+    given, names = np.array(list(waves.values())), list(waves)
+    size = np.sqrt((given**2).mean(axis=1))
+    pairs = np.array(list(combinations(range(len(names)), 2)))
+    one, other = pairs.T
+    apart = np.sqrt(((given[one] - given[other]) ** 2).mean(axis=1))
+    near = pairs[apart < _SAME * np.maximum(size[one], size[other])].tolist()
+    if len(near) > 3:
+        same = {names[place] for pair in near for place in pair}
+        return [Finding("twice", "many leads are the same", 1.0, tuple(same))]
+    both = [(names[i], names[j]) for i, j in near]
+    return [Finding("twice", f"{a} and {b} are the same lead", 1.0, (a, b)) for a, b in both]
 
 
 def _equations(waves: dict[str, Array]) -> list[Finding]:
@@ -105,19 +219,21 @@ def _equations(waves: dict[str, Array]) -> list[Finding]:
         times = float((expected * own).sum()) / max(power, 1e-12)
         alike = times**2 * power / max(float((own**2).sum()), 1e-12)
         if alike > 1 - _APART and times < 0:
-            return [Finding("inverted", f"{lead} may be inverted", alike)]
+            fix = _turned(lead) if alike > _CERTAIN and -2 < times < -0.5 else None
+            return [Finding("inverted", f"{lead} may be inverted", alike, (lead,), fix)]
         if alike > 1 - _APART and not 0.2 < times < 5:
             sentence = f"{lead} may have a wrong gain: the other leads make it {_ratio(times)}"
-            return [Finding("gain", sentence, alike)]
-        return [_broken(f"{lead} does not follow from the other limb leads", apart)]
-    names = ("III", "II", "I") if {"I", "II", "III"} <= waves.keys() else tuple(waves)
-    if names == ("III", "II", "I"):
-        return [_broken("III is not II − I: leads may be wrongly named", apart)]
-    return [_broken("limb leads contradict each other: they may be wrongly named", apart)]
+            return [Finding("gain", sentence, alike, (lead,))]
+        sentence = f"{lead} does not follow from the other limb leads"
+        return [_broken(sentence, apart, (lead,))]
+    sentence = "limb leads contradict each other: they may be wrongly named"
+    if {"I", "II", "III"} <= waves.keys():
+        sentence = "III is not II − I: leads may be wrongly named"
+    return [_broken(sentence, apart, tuple(waves))]
 
 
-def _broken(sentence: str, apart: float) -> Finding:
-    return Finding("equations", sentence, min(1.0, 0.5 + apart))
+def _broken(sentence: str, apart: float, leads: tuple[str, ...]) -> Finding:
+    return Finding("equations", sentence, min(1.0, 0.5 + apart), leads)
 
 
 def _residual(waves: dict[str, Array]) -> tuple[float, Array]:
@@ -134,7 +250,7 @@ def _ratio(times: float) -> str:
     return f"{times:.2g} times too large" if times > 1 else f"{1 / times:.2g} times too small"
 
 
-def _gain(height: Array) -> list[Finding]:
+def _gain(height: Array, leads: tuple[str, ...]) -> list[Finding]:
     """Whether beats are ten times or more as high or low as is usual."""
     alive = height[height > 0]
     if not len(alive):
@@ -148,7 +264,10 @@ def _gain(height: Array) -> list[Finding]:
     power = max(1, round(abs(apart) / np.log(10)))
     size = f"{10**power:,} times too {'large' if apart > 0 else 'small'}"
     sentence = f"amplitudes are about {size}: the gain or unit may be wrong"
-    return [Finding("gain", sentence, float(certainty))]
+    factor = 10.0 ** (-power if apart > 0 else power)
+    words = f"amplitudes were {'divided' if apart > 0 else 'multiplied'} by {10**power:,}"
+    fix = Correction(words, factors=dict.fromkeys(leads, factor))
+    return [Finding("gain", sentence, float(certainty), leads, fix)]
 
 
 def _chest_gain(waves: dict[str, Array]) -> list[Finding]:
@@ -162,30 +281,38 @@ def _chest_gain(waves: dict[str, Array]) -> list[Finding]:
         if not low < apart < high:
             size = _ratio(float(np.exp(apart)))
             sentence = f"{lead} may have a wrong gain: beside other chest leads it is {size}"
-            found.append(Finding("gain", sentence, 0.9))
+            found.append(Finding("gain", sentence, 0.9, (lead,)))
     return found
 
 
-def _spikes(signal: Array, rate: float, beat: TypicalBeat) -> list[Finding]:
+def _spikes(signal: Array, recording: Recording, beat: TypicalBeat) -> list[Finding]:
     """Whether most beats have a spike of a pacemaker."""
+    rate = recording.rate
     if rate < _SPIKE_HZ:
         return []
-    narrow, wide = (_spike_height(signal, max(1, round(ms * rate / 1000))) for ms in _SPIKE_MS)
-    noise = 12 * np.median(np.abs(np.diff(signal, axis=1)), axis=1)[:, None]
-    is_spike = (narrow > np.maximum(_SPIKE_MV, noise)) & (narrow > _SPIKE_RATIO * wide)
-    together = is_spike.sum(axis=0) >= min(2, len(signal))
+    narrow, wide = (max(1, round(ms * rate / 1000)) for ms in _SPIKE_MS)
+    change = signal[:, narrow:] - signal[:, :-narrow]
+    up, down = change > _SPIKE_MV, change < -_SPIKE_MV
+    peaks = (up[:, :-narrow] & down[:, narrow:]) | (down[:, :-narrow] & up[:, narrow:])
+    lead, at = np.nonzero(peaks[:, wide - narrow : narrow - wide])
+    at = at + wide
+    leads = np.unique(lead)
+    noise = np.zeros(len(signal))
+    noise[leads] = 12 * np.median(np.abs(np.diff(signal[leads], axis=1)), axis=1)
+    height, around = (_rise(signal, lead, at, width) for width in (narrow, wide))
+    is_spike = (height > noise[lead]) & (height > _SPIKE_RATIO * around)
+    together = np.bincount(at[is_spike], minlength=signal.shape[1]) >= min(2, len(signal))
     times = np.flatnonzero(np.diff(together, prepend=False) & together) / rate
     near = [bool(((t - times > -0.05) & (t - times < 0.35)).any()) for t in beat.peaks]
     share = float(np.mean(near))
     if share < _SPIKE_SHARE:
         return []
-    return [Finding("paced", "spikes before most beats: a pacemaker may be at work", share)]
+    sentence = "spikes before most beats: a pacemaker may be at work"
+    return [Finding("paced", sentence, share, recording.leads)]
 
 
-def _spike_height(signal: Array, width: int) -> Array:
-    """(leads, samples) by how much each sample rises over both sides, `width` samples away."""
-    made = np.zeros_like(signal)
-    middle = signal[:, width:-width]
-    left, right = middle - signal[:, : -2 * width], middle - signal[:, 2 * width :]
-    made[:, width:-width] = np.where(left * right > 0, np.minimum(abs(left), abs(right)), 0)
-    return made
+def _rise(signal: Array, lead: Any, at: Any, width: int) -> Array:
+    """By how much these samples rise over, or fall below, both sides, `width` samples away."""
+    left = signal[lead, at] - signal[lead, at - width]
+    right = signal[lead, at] - signal[lead, at + width]
+    return np.asarray(np.where(left * right > 0, np.minimum(abs(left), abs(right)), 0))

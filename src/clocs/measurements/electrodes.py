@@ -22,6 +22,7 @@ from clocs.recording import LIMB_LEADS
 Array = NDArray[np.float64]
 LEADS = ("I", "II", "V1", "V2", "V3", "V4", "V5", "V6")
 CHEST = LEADS[2:]
+_SURE = 0.9  # probability of a fault from which it may be corrected
 _ARMS, _RIGHT, _LEFT = (-1, 0, -1, 1), (1, -1, 0, -1), (0, 1, 1, 0)
 # What I and II become, in terms of I and II: as (I of I, II of I, I of II, II of II).
 LIMB_FAULTS = {
@@ -127,8 +128,13 @@ def fitted_electrodes() -> ElectrodeModel:
     return ElectrodeModel(load_file(Path(__file__).with_name("electrodes.safetensors")))
 
 
-def swapped_electrodes(beat: TypicalBeat) -> list[tuple[str, str, float]]:
-    """Kind ('limb' or 'chest'), sentence and certainty of the faults in a beat of LEADS."""
+def swapped_electrodes(beat: TypicalBeat) -> list[tuple[str, str, float, bool]]:
+    """The faults in a beat of LEADS.
+
+    Returns:
+        Of each: its kind, 'limb' or 'chest'; the sentence; the certainty that there is one; and
+        whether it is surely this one.
+    """
     model = fitted_electrodes()
     halves = (beat.values[:, 0::2] + beat.values[:, 1::2]) / 2
     interval = np.array([np.median(np.diff(beat.peaks))])
@@ -139,5 +145,6 @@ def swapped_electrodes(beat: TypicalBeat) -> list[tuple[str, str, float]]:
         certainty = 1 - float(chances[0, 0])
         number = 1 + int(chances[0, 1:].argmax())
         if certainty > float(model.weights[f"{kind}.least"][number]):
-            found.append((kind, sentences[number], certainty))
+            sure = float(chances[0, number]) > _SURE
+            found.append((kind, sentences[number], certainty, sure))
     return found

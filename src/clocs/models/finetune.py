@@ -318,24 +318,24 @@ def calibrated(
         card,
         temperature=tuple(temperature.tolist()),
         thresholds=tuple(None if np.isnan(t) else t for t in thresholds.tolist()),
-        limits=choose_limits(torch.from_numpy(scored.quality), away),
+        limits=choose_limits(torch.from_numpy(scored.ecg_share), away),
         training=card.training | counts,
     )
     return replace(classifier, card=card, reference=reference)
 
 
-def choose_limits(quality: Tensor, distances: Tensor) -> dict[str, float]:
+def choose_limits(ecg_share: Tensor, distances: Tensor) -> dict[str, float]:
     """Limits beyond which a classifier abstains: of 2 % of validation recordings, each of them.
 
     Args:
-        quality: (recordings,) of validation recordings.
+        ecg_share: (recordings,) of validation recordings.
         distances: (recordings,) of the same.
 
     Returns:
-        The least "quality" and the greatest "distance" of a recording that is predicted.
+        The least "ecg_share" and the greatest "distance" of a recording that is predicted.
     """
-    least, greatest = quality.double().quantile(ABSTAINED), distances.quantile(1 - ABSTAINED)
-    return {"quality": float(least), "distance": float(greatest)}
+    least, greatest = ecg_share.double().quantile(ABSTAINED), distances.quantile(1 - ABSTAINED)
+    return {"ecg_share": float(least), "distance": float(greatest)}
 
 
 @contextmanager

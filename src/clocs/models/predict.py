@@ -24,17 +24,26 @@ from clocs.files import csv_cell, private_folder, replacing, writing
 from clocs.formats.base import ReadOptions
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS, split_patients
-from clocs.models.classifier import Classifier, as_classifier, distance, window_quality
+from clocs.measurements.check import Finding, doubt, examine
+from clocs.models.classifier import Classifier, as_classifier, distance, window_ecg_share
 from clocs.patients.cohort import Cohort
 from clocs.patients.embed import store_windows
 from clocs.patients.embeddings import check_table
-from clocs.patients.encode import InputSpec, Windows, encoded_by_all, joined_reading
+from clocs.patients.encode import (
+    CutRecording,
+    InputSpec,
+    Windows,
+    cut_each,
+    encoded_by_all,
+    joined_reading,
+)
 from clocs.patients.rows import READ_SCHEMA, write_rows
 from clocs.patients.sources import Piece, ReadFile, file_windows, read_files, stores_and_files
 from clocs.recording import Recording, with_derived
 from clocs.sealed import own_hash
 from clocs.store.store import Store
 from clocs.training.signals import pick_device
+from clocs.workers import prefetch
 
 Progress = Callable[[int, int], None]
 MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata
@@ -47,7 +56,8 @@ _ABOUT: dict[str, type[pl.DataType]] = {
     "seconds": pl.Float64,
 }
 _TIME: dict[str, type[pl.DataType]] = {"start": pl.Float64, "end": pl.Float64}
-_MOSTLY = 0.5  # of the time flat: that, and no noise, is why the quality is low
+_AHEAD = 16  # recordings of stores examined before they are needed
+_MOSTLY = 0.5  # of the time flat: that, and no noise, is why little is ECG
 _NO_SIGNAL = "no signal: every lead is flat, missing or in a gap in all of its frames"
 
 
@@ -63,6 +73,7 @@ def predict(
     unit: str | None = None,
     lead_names: Mapping[str, str] | None = None,
     cohort: Cohort | Path | str | Iterable[str] | None = None,
+    correct: bool = False,
     device: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pl.DataFrame:
@@ -85,6 +96,9 @@ def predict(
             mapping.
         cohort: Only these patients of stores: a CSV table with a column patient, or one ID per
             line; in Python also IDs (or 'dataset:ID'). The explorer saves such files.
+        correct: Correct what is certainly wrong, and say so in the notes: swapped arms, an inverted
+            lead, amplitudes that are a power of ten too large or small. Not in recordings of more
+            than an hour.
         device: 'cpu', 'cuda', …; the best available by default.
         progress: Called with (recordings done, recordings in total), source by source.
 
@@ -101,11 +115,12 @@ def predict(
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     takes = InputSpec.from_checkpoint(classifier.encoders[0], None, leads)
     items = [
-        _of_store(classifier, one, only, leads, split, split_seed, progress) for one, only in stores
+        _of_store(classifier, one, only, leads, split, split_seed, progress, correct)
+        for one, only in stores
     ]
     if files:
         names, recordings = read_files(files, options, takes.frame)
-        items.append(_of_files(takes, names, recordings, progress))
+        items.append(_of_files(takes, names, recordings, progress, correct))
     together = None
     if over_time is not None:
         together = max(1, math.floor(over_time / takes.frame.seconds * (1 + 1e-9)))
@@ -116,11 +131,13 @@ def predict(
     return table
 
 
-def predict_recordings(classifier: Classifier, recordings: Sequence[Recording]) -> pl.DataFrame:
+def predict_recordings(
+    classifier: Classifier, recordings: Sequence[Recording], *, correct: bool = False
+) -> pl.DataFrame:
     """The table of `predict`, for recordings that are at hand."""
     takes = InputSpec.from_checkpoint(classifier.encoders[0])
     names = [one.id for one in recordings]
-    items = _of_files(takes, names, recordings, lambda done, total: None)
+    items = _of_files(takes, names, recordings, lambda done, total: None, correct)
     return prediction_table(classifier, mean_vectors(classifier, items), over_time=False)
 
 
@@ -135,6 +152,7 @@ class Item:
         windows: Of this part.
         frame_of: (windows,) ascending.
         reading: How it was read, by the columns of `READ_SCHEMA`.
+        findings: What may be wrong with its electrodes and units.
         problem: Why it cannot be predicted; then it has no windows.
     """
 
@@ -144,6 +162,7 @@ class Item:
     windows: Windows | None = None
     frame_of: NDArray[np.int64] | None = None
     reading: dict[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
     problem: str | None = None
 
 
@@ -155,6 +174,7 @@ def _of_store(
     split: str | None,
     split_seed: int,
     progress: Progress,
+    correct: bool,
 ) -> Iterator[Item]:
     """Recordings of a store, and then those without a frame."""
     first = classifier.encoders[0]
@@ -175,9 +195,19 @@ def _of_store(
         return Item(about, (store.path, row), int(counts[row]))
 
     readings = found.readings().select(list(READ_SCHEMA)).iter_rows(named=True)
-    for (i, windows, frames), read in zip(found.each(progress), readings, strict=True):
-        whole = item(int(found.plan.rows[i]))
-        yield replace(whole, windows=windows, frame_of=frames, reading=read)
+    rows = found.plan.rows[found.chosen]
+    examined = prefetch(
+        lambda one: (*examine(one, correct=correct), one), store.iter_recordings(rows), _AHEAD
+    )
+    each = zip(rows.tolist(), found.each(progress), readings, examined, strict=True)
+    for row, (_, windows, frames), read, (recording, findings, given) in each:
+        notes = {"notes": [*read["notes"], *(one.sentence for one in findings)]}
+        one = replace(item(row), windows=windows, frame_of=frames, reading=read | notes)
+        if recording is not given:  # corrected
+            (made,) = cut_each([recording], found.spec)
+            assert isinstance(made, CutRecording)  # it had windows before
+            one = replace(one, windows=made.windows, frame_of=made.frame_of, reading=made.reading)
+        yield replace(one, findings=tuple(findings))
     left = np.ones(len(table), np.bool_)
     left[found.plan.rows[found.chosen]] = False
     if only is not None:
@@ -196,9 +226,13 @@ def _of_store(
 
 
 def _of_files(
-    takes: InputSpec, names: list[str], recordings: Iterable[ReadFile], progress: Progress
+    takes: InputSpec,
+    names: list[str],
+    recordings: Iterable[ReadFile],
+    progress: Progress,
+    correct: bool = False,
 ) -> Iterator[Item]:
-    made = file_windows(recordings, takes, lambda done: progress(done, len(names)))
+    made = file_windows(recordings, takes, lambda done: progress(done, len(names)), correct=correct)
     for number, read, one in made:
         own = read.result if isinstance(read, Piece) else read
         about: dict[str, Any] = {"file": names[number]}
@@ -208,7 +242,8 @@ def _of_files(
         if isinstance(one, tuple):
             yield Item(about, number, problem=one[1])
         else:
-            yield Item(about, number, one.frames, one.windows, one.frame_of, one.reading)
+            whole = Item(about, number, one.frames, one.windows, one.frame_of, one.reading)
+            yield replace(whole, findings=one.findings)
 
 
 @dataclass(frozen=True)
@@ -216,7 +251,7 @@ class Means:
     """Recordings or stretches of them, and their mean vectors."""
 
     about: list[dict[str, Any]]  # columns of the table, with `rows` and `problem`
-    measured: NDArray[np.float64]  # (3, n) quality, share of time that is flat, windows with a lead
+    measured: NDArray[np.float64]  # (3, n) ECG's share, share of time that is flat, leads' windows
     vectors: NDArray[np.float32]  # (members, n, dim); zero without a signal
 
     @property
@@ -252,6 +287,7 @@ def mean_vectors(
     def stretch(item: Item, start: float, end: float) -> None:
         keys.append(item.key)
         about.append(item.about | {"start": start, "end": end, "rows": 0, "problem": item.problem})
+        about[-1]["findings"] = item.findings
         sums.append(np.zeros(shape))
         measured.append(np.zeros(3))
 
@@ -275,13 +311,13 @@ def mean_vectors(
         queue = np.concatenate(waiting)
         own, waiting[:] = queue[: len(batch)], [queue[len(batch) :]]
         starts = np.flatnonzero(np.diff(own, prepend=-1))
-        quality = window_quality(batch.values, batch.present, frame.rate)
+        share = window_ecg_share(batch.values, batch.present, frame.rate)
         totals = np.add.reduceat(z.astype(np.float64), starts, axis=1)
-        sums_of_quality = np.add.reduceat(quality, starts, axis=1)
+        shares = np.add.reduceat(share, starts, axis=1)
         counts = np.diff(starts, append=len(own))
         for place, number in enumerate(own[starts].tolist()):
             sums[number] += totals[:, place]
-            measured[number] += sums_of_quality[:, place]
+            measured[number] += shares[:, place]
             about[number]["rows"] += int(counts[place])
     lost = {key for key, one in zip(keys, about, strict=True) if one["problem"] and key in begins}
     kept = [n for n, one in enumerate(about) if one["problem"] or keys[n] not in lost]
@@ -301,7 +337,7 @@ class Decisions:
     """What a classifier says about n recordings."""
 
     probabilities: NDArray[np.float64]  # (n, classes), calibrated
-    quality: NDArray[np.float64]  # (n,)
+    ecg_share: NDArray[np.float64]  # (n,)
     distance: NDArray[np.float64]  # (n,) from the training data; nan where that is not known
     abstained: list[str | None]  # why no label is predicted
     predicted: list[str | list[str] | None]  # None where it abstains
@@ -309,21 +345,26 @@ class Decisions:
 
 def decide(classifier: Classifier, means: Means) -> Decisions:
     """Predict, or abstain, for those that have a signal."""
-    card, (quality, flat, _) = classifier.card, means.measured[:, means.there]
+    card, (share, flat, _) = classifier.card, means.measured[:, means.there]
     vectors = torch.from_numpy(means.vectors[:, means.there])
     logits = classifier.logits(vectors.double())
     chances = np.asarray(classifier.probabilities(logits).numpy())
     away = np.full(len(chances), np.nan)
     if classifier.reference:
         away = distance(classifier.reference, vectors).numpy()
-    least, greatest = card.limits.get("quality", -np.inf), card.limits.get("distance", np.inf)
+    least, greatest = card.limits.get("ecg_share", -np.inf), card.limits.get("distance", np.inf)
+    paced = any("pacing" in one or "paced" in one for one in card.meanings.values())
     why: list[str | None] = []
-    for own, still, far in zip(quality.tolist(), flat.tolist(), away.tolist(), strict=True):
-        words = []
+    each = zip(share.tolist(), flat.tolist(), away.tolist(), means.there.tolist(), strict=True)
+    for own, still, far, place in each:
+        about = means.about[place]
+        findings = [one for one in about["findings"] if not (paced and one.kind == "paced")]
+        doubts = doubt(findings, about["leads_used"])
+        words = [] if doubts is None else [f"the recording may be faulty: {doubts}"]
         if own < least and still >= _MOSTLY:
             words.append(f"no signal: {still:.0%} of the time is flat")
         elif own < least:
-            words.append(f"too noisy: the signal's quality is {own:.2f}, below {least:.2f}")
+            words.append(f"too noisy: {own:.2f} of its power is an ECG's, less than {least:.2f}")
         if far > greatest:
             words.append(
                 f"unlike the training data: the distance is {far:.2f}, above {greatest:.2f}"
@@ -334,12 +375,15 @@ def decide(classifier: Classifier, means: Means) -> Decisions:
         limits = np.array([np.inf if t is None else t for t in card.thresholds])
         likely = [[card.labels[k] for k in np.flatnonzero(row)] for row in chances >= limits]
     picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
-    return Decisions(chances, quality, away, why, picked)
+    return Decisions(chances, share, away, why, picked)
 
 
-def decide_windows(classifier: Classifier, windows: Sequence[Windows]) -> Decisions:
-    """What a classifier says about recordings of which these are the windows."""
-    items = (Item({}, n, 1, own, np.zeros(len(own), np.int64)) for n, own in enumerate(windows))
+def decide_each(classifier: Classifier, recordings: Sequence[CutRecording]) -> Decisions:
+    """What a classifier says about recordings that are cut as it sees them."""
+    items = (
+        Item({}, n, 1, one.windows, 0 * one.frame_of, one.reading, one.findings)
+        for n, one in enumerate(recordings)
+    )
     return decide(classifier, mean_vectors(classifier, items))
 
 
@@ -372,7 +416,7 @@ def prediction_table(classifier: Classifier, means: Means, *, over_time: bool) -
     decided = {
         "predicted": column(made.predicted, pl.List(pl.String) if several else pl.String),
         "abstained": column(made.abstained, pl.String),
-        "quality": column(made.quality.tolist(), pl.Float64),
+        "ecg_share": column(made.ecg_share.tolist(), pl.Float64),
         "distance": column(made.distance.tolist(), pl.Float64).fill_nan(None),
     }
     columns = known(_ABOUT | (_TIME if over_time else {}) | {"rows": pl.Int64})

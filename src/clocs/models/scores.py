@@ -28,7 +28,7 @@ from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import leads_of_those, make_frames
 from clocs.frames.splits import split_of
 from clocs.frames.views import ALL_LEADS
-from clocs.models.classifier import Classifier, as_classifier, distance, quality_and_flat
+from clocs.models.classifier import Classifier, as_classifier, distance, ecg_share_and_flat
 from clocs.patients.embed import how_to_use
 from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
@@ -143,7 +143,7 @@ class ScoredPart:
     part: LabeledPart
     vectors: NDArray[np.float32]  # (members, recordings, dim) the mean over the rows of each
     logits: Logits  # (recordings, classes)
-    quality: NDArray[np.float64]  # (recordings,) of the signals, from 0 to 1
+    ecg_share: NDArray[np.float64]  # (recordings,) of the signals' power, from 0 to 1
 
     @property
     def targets(self) -> Targets:
@@ -167,11 +167,11 @@ def score_part(
     """What the classifier makes of a part; `vectors` are by its encoders, as far as known."""
     found = (vectors or RecordingVectors(classifier.encoders, device)).of(part)
     logits = classifier.logits(found).numpy()
-    return ScoredPart(part, found.float().numpy(), logits, quality_of(part, device))
+    return ScoredPart(part, found.float().numpy(), logits, ecg_share_of(part, device))
 
 
-def quality_of(part: LabeledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:
-    """(scored,) the mean quality of the signals of each recording, over its frames and leads."""
+def ecg_share_of(part: LabeledPart, device: torch.device | str = "cpu") -> NDArray[np.float64]:
+    """(scored,) the ECG's mean share of each recording, over its frames and leads."""
     spec, starts = part.frames.spec, torch.from_numpy(part.rows.in_view())
     place = torch.from_numpy(part.place)
     if starts.ndim > 1:
@@ -180,7 +180,7 @@ def quality_of(part: LabeledPart, device: torch.device | str = "cpu") -> NDArray
     starts, place = starts[there], place[there]
     windows = torch.from_numpy(part.frames.signals).unfold(0, spec.samples, 1)
     found = [
-        quality_and_flat(windows[some].to(device), spec.rate)[0].double().cpu()
+        ecg_share_and_flat(windows[some].to(device), spec.rate)[0].double().cpu()
         for some in starts.split(AT_ONCE)
     ]
     total = torch.bincount(place, torch.cat(found), minlength=len(part))
@@ -223,7 +223,7 @@ def _abstention(
     if not (limits and classifier.reference):
         return None
     away = distance(classifier.reference, torch.from_numpy(scored.vectors)).numpy()
-    noisy = scored.quality < limits.get("quality", -np.inf)
+    noisy = scored.ecg_share < limits.get("ecg_share", -np.inf)
     far = away > limits.get("distance", np.inf)
     kept = ~(noisy | far)
     counts: dict[str, Any] = {

@@ -29,6 +29,7 @@ from clocs.frames.signals import (
     touched,
     within,
 )
+from clocs.measurements.check import Finding, examine
 from clocs.recording import (
     DERIVED,
     UNNAMED_LEAD,
@@ -234,18 +235,29 @@ class CutRecording:
     first: int  # the first of these frames in the whole recording
     frames: int  # of the whole recording
     seconds: float  # of the whole recording
+    findings: tuple[Finding, ...] = ()  # what may be wrong with it; they are among its notes
+
+    def with_findings(self, findings: Sequence[Finding]) -> CutRecording:
+        """The same, and what may be wrong with the recording."""
+        if not findings:
+            return self
+        notes = [*self.reading["notes"], *(one.sentence for one in findings)]
+        return replace(self, findings=tuple(findings), reading=self.reading | {"notes": notes})
 
 
-def cut_each(recordings: Iterable[Recording], spec: InputSpec) -> list[CutRecording | ClocsError]:
-    """Each recording as an encoder sees it; or why it has no window.
+def cut_each(
+    recordings: Iterable[Recording], spec: InputSpec, *, correct: bool = False
+) -> list[CutRecording | ClocsError]:
+    """Each recording as an encoder sees it, and what may be wrong with it; or why it has no window.
 
     They may have equal names, and be of any mixture of rates, leads and lengths.
     """
-    own = (placed(one, spec.known, spec.leads) for one in recordings)
+    examined = [examine(one, correct=correct) for one in recordings]
+    own = (placed(one, spec.known, spec.leads) for one, _ in examined)
+    made = (one for run in group_runs(own, shape_of, TOGETHER) for one in cut_run(run, spec))
     return [
-        one[1] if isinstance(one, tuple) else one
-        for run in group_runs(own, shape_of, TOGETHER)
-        for one in cut_run(run, spec)
+        one[1] if isinstance(one, tuple) else one.with_findings(found)
+        for one, (_, found) in zip(made, examined, strict=True)
     ]
 
 

@@ -23,6 +23,7 @@ from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, read_several, without_folders
 from clocs.frames.signals import TOGETHER, frame_count
+from clocs.measurements.check import Finding, examine
 from clocs.patients.cohort import Cohort, of_cohort
 from clocs.patients.encode import CutRecording, InputSpec, cut_run, placed, shape_of
 from clocs.recording import FrameSpec, Recording
@@ -151,36 +152,46 @@ def file_windows(
     recordings: Iterable[ReadFile],
     spec: InputSpec,
     progress: Callable[[int], None] = lambda done: None,
+    *,
+    correct: bool = False,
 ) -> Iterator[tuple[int, ReadFile, CutRecording | tuple[str, str]]]:
     """Each recording with its number, and how an encoder sees it; or its name and what is wrong.
 
     A long recording comes in stretches; those without a signal are left out. What is wrong with a
-    later stretch is wrong with all of it. Recordings are cut ahead in threads.
+    later stretch is wrong with all of it. Recordings are examined and cut ahead in threads; of a
+    long one, the first stretch tells what may be wrong with it.
 
     Args:
         recordings: Or their names and errors.
         spec: What the encoder takes.
         progress: Called with the number of recordings that were cut.
+        correct: Whether to correct what is certainly wrong; not in long recordings.
     """
-    given: deque[ReadFile] = deque()  # of those that are being cut
+    given: deque[tuple[ReadFile, Sequence[Finding]]] = deque()  # of those that are being cut
+
+    def examined(one: ReadFile) -> tuple[ReadFile, RecordingOrError, Sequence[Finding]]:
+        own = one.result if isinstance(one, Piece) else one
+        if not isinstance(own, Recording) or (isinstance(one, Piece) and one.first):
+            return one, own, ()
+        return one, *examine(own, correct=correct and one is own)
 
     def each() -> Iterator[RecordingOrError]:
-        for one in recordings:
-            given.append(one)
-            own = one.result if isinstance(one, Piece) else one
+        for one, own, found in prefetch(examined, recordings, _AHEAD):
+            given.append((one, found))
             yield placed(own, spec.known, spec.leads) if isinstance(own, Recording) else own
 
     number, some, lost = 0, False, False  # the recording's, whether it has windows, is given up
     runs = group_runs(each(), shape_of, TOGETHER)
     for run in prefetch(lambda run: cut_run(run, spec), runs, _AHEAD):
         for made in run:
-            read = given.popleft()
+            read, found = given.popleft()
             piece = read if isinstance(read, Piece) else None
             done = piece is None or piece.first + piece.kept.stop >= piece.frames
             if isinstance(made, CutRecording):
                 some = True
                 if not lost:
-                    yield number, read, made if piece is None else _within(made, piece)
+                    noted = made.with_findings(found)
+                    yield number, read, noted if piece is None else _within(noted, piece)
             elif not lost and ((done and not some) or not _is_empty(made[1])):
                 lost = True
                 yield number, read, (made[0], str(made[1]))

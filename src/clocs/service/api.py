@@ -67,7 +67,7 @@ class ReadAs(BaseModel):
     leads_used: list[str]  # that have a signal
     leads_missing: list[str]  # of the model's: not there, or flat throughout
     leads_derived: list[str]  # of those used: computed from I and II
-    notes: list[str]  # what was assumed or left out
+    notes: list[str]  # what was assumed or left out, and what may be wrong with it
 
 
 class Embedding(ReadAs):
@@ -78,7 +78,7 @@ class Prediction(ReadAs):
     probabilities: dict[str, float]  # calibrated, by label
     predicted: str | list[str] | None  # a list where there can be several; None if it abstains
     abstained: str | None  # why nothing is predicted
-    quality: float  # of the signal, 0 to 1
+    ecg_share: float  # how much of the signal's power looks like an ECG, 0 to 1
     distance: float | None  # from the training recordings
 
 

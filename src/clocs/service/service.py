@@ -26,7 +26,7 @@ from prometheus_client import (
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
 from clocs.models.classifier import Classifier, first_encoder, load
-from clocs.models.predict import decide_windows
+from clocs.models.predict import decide_each
 from clocs.patients.build_index import index_encoder, open_index
 from clocs.patients.embed import embed_each
 from clocs.patients.encode import CutRecording, InputSpec, cut_each, frame_of, placed
@@ -104,14 +104,13 @@ class ServedModel:
             return _answers(cut, made)
         assert isinstance(self.model, Classifier)  # `Service.served` refuses others
         labels = self.model.card.labels
-        windows = [one.windows for one in cut if isinstance(one, CutRecording)]
-        found = decide_windows(self.model, windows)
+        found = decide_each(self.model, [one for one in cut if isinstance(one, CutRecording)])
         predictions: Iterator[Result] = (
             {
                 "probabilities": dict(zip(labels, found.probabilities[n].tolist(), strict=True)),
                 "predicted": found.predicted[n],
                 "abstained": found.abstained[n],
-                "quality": float(found.quality[n]),
+                "ecg_share": float(found.ecg_share[n]),
                 "distance": None if np.isnan(found.distance[n]) else float(found.distance[n]),
             }
             for n in range(len(found.predicted))

@@ -27,9 +27,10 @@ from clocs.datasets.pseudonyms import KEY, Pseudonyms, folder_of, key_of, remove
 from clocs.errors import ClocsWarning, SettingError, StoreError
 from clocs.files import writing
 from clocs.formats.addresses import Address, parse_path_or_url
-from clocs.recording import Filters, FrameSpec
+from clocs.recording import Filters, FrameSpec, Recording
 from clocs.store.manifest import MANIFEST, shards_in
 from clocs.store.readers import Readers
+from clocs.store.table import recording_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 MAX_SHARDS = 9999
 PREVIEWED = 200  # recordings
 _T = TypeVar("_T")
-_EXAMPLES = 3
+_EXAMPLES, _FAULTS = 3, 8
+_CHECKED = 30.0  # seconds of each recording that a preview checks for faults
 _SHOWN = ("id", "patient", "leads", "rate", "labels", "age", "sex", "taken", "fold", "unit")
 
 
@@ -312,16 +314,31 @@ def preview(
     with closing(Readers(dataset, workers)) as readers:
         listing = readers.list()
         entries = _spread(listing.entries, sample)
-        rows, lost = [], []
+        rows, lost, begun = [], [], []
         for one in (one for batch in readers.read(entries) for one in batch):
             if isinstance(one, Quarantined):
                 lost.append(one)
             else:
                 rows.append(one[0])
+                first = recording_of(*one).between(0, round(_CHECKED * one[0]["rate"]))
+                begun.append(replace(first, digital=first.digital.copy()))
     from clocs.store.assembly import table_of
 
     table = table_of(rows)
-    return _facts(dataset, listing, table, len(entries), lost)
+    facts = _facts(dataset, listing, table, len(entries), lost)
+    facts["notices"] += _faults(begun)
+    return facts
+
+
+def _faults(recordings: Iterable[Recording]) -> list[str]:
+    """What may be wrong with electrodes and units, each sentence once."""
+    from clocs.measurements.check import check
+
+    found = Counter(one.sentence for recording in recordings for one in check(recording))
+    most = found.most_common(_FAULTS)
+    said = [f"{words} ({count:,} of those read)" for words, count in most]
+    more = found.total() - sum(count for _, count in most)
+    return [*said, f"{more:,} more of those read may have other faults"] if more else said
 
 
 def _spread(items: Sequence[_T], most: int) -> list[_T]:

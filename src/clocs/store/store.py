@@ -190,11 +190,11 @@ class Store:
                 digital = digital[orders[key]]
             yield row, digital
 
-    def iter_recordings(self) -> Iterator[Recording]:
-        """All recordings in order, in bounded memory."""
+    def iter_recordings(self, rows: NDArray[np.int64] | None = None) -> Iterator[Recording]:
+        """All recordings in order, or those of some ascending rows, in bounded memory."""
         reader = self._reader()
-        for rows in self.table.iter_slices(1000):
-            for row in rows.iter_rows(named=True):
+        for some in (self.table if rows is None else self.table[rows]).iter_slices(1000):
+            for row in some.iter_rows(named=True):
                 yield self._recording(reader, row)
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> None:

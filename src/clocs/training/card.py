@@ -301,7 +301,7 @@ class ClassifierCard:
     temperature: tuple[float, ...]  # by which the logits of each class are divided
     # from which calibrated probability on a class is predicted; None where validation had none
     thresholds: tuple[float | None, ...]
-    # beyond which no prediction is made: the least "quality", the greatest "distance"
+    # beyond which no prediction is made: the least "ecg_share", the greatest "distance"
     limits: dict[str, float] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)  # its settings
     scores: dict[str, Any] = field(default_factory=dict)  # on the test patients
@@ -326,6 +326,10 @@ class ClassifierCard:
     def from_dict(cls, facts: dict[str, Any]) -> ClassifierCard:
         """The card of these facts; ValueError, KeyError or TypeError say what is wrong."""
         facts = spelled_in_code(facts)
+        if isinstance(limits := facts.get("limits"), dict) and "quality" in limits:
+            # of earlier versions, where that word stood for two measures
+            renamed = {"ecg_share" if name == "quality" else name: v for name, v in limits.items()}
+            facts = {**facts, "limits": renamed}
         if differing := facts.keys() ^ {one.name for one in fields(cls)}:
             raise ValueError(f"its fields differ: {', '.join(sorted(differing)):.100}")
         _check_classifier(facts)
@@ -395,7 +399,7 @@ def _check_classifier(facts: dict[str, Any]) -> None:
     fits["labels"] &= fits["labels"] and 1 <= len(set(labels)) == len(labels)
     fits["limits"] &= (
         fits["limits"]
-        and limits.keys() <= {"quality", "distance"}
+        and limits.keys() <= {"ecg_share", "distance"}
         and all(_fits(limit, float) for limit in limits.values())
     )
     for name, low, high in (("temperature", 1e-6, 1e6), ("thresholds", 0, 1)):

@@ -39,6 +39,8 @@ export class SavedPredictions {
       one.problem && make("p", { class: "notice" }, sentence(one.problem)),
       one.notice && make("p", { class: "notice seen" }, one.notice),
       one.abstained && make("p", { class: "notice" }, `No prediction: ${one.abstained}.`),
+      ...one.notes.filter((note) => !one.abstained?.includes(note))
+        .map((note) => make("p", { class: "notice" }, sentence(note))),
       make("div", { class: "bars saved" }, ...shown.flatMap((c) => this.#label(one, c))),
       one.classes.length ? make("p", { class: "fine" }, `${one.multilabel ? "A line marks the probability from which on a label is predicted. " : ""}Click a label to see which part of the ECG speaks for it. Not a diagnosis.`) : "",
       words && make("p", { class: "fine meanings" }, words));

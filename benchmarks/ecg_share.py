@@ -1,9 +1,9 @@
-"""How well signal quality tells frames that people marked as noise from all others.
+"""How well the ECG's share of the power tells frames that people marked as noise from all others.
 
-    python benchmarks/quality.py STORE LABEL [--frames 500]
+    python benchmarks/ecg_share.py STORE LABEL [--frames 500]
 
 Frames of the store are cut as the dataset says, at most so many of each kind, chosen at random.
-Printed are the chance that a marked frame has the lower quality (AUROC), beside that of two common
+Printed are the chance that a marked frame has the lower share (AUROC), beside that of two common
 measures of single numbers: kurtosis, and the share of power between 5 and 15 Hz of that up to
 40 Hz.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 import clocs
 from clocs.evaluation import metrics
 from clocs.frames.make import FramePlan, plan_frames
-from clocs.models.classifier import quality_and_flat
+from clocs.models.classifier import ecg_share_and_flat
 
 
 def frames_of(plan: FramePlan, chosen: NDArray[np.int64]) -> Tensor:
@@ -64,7 +64,7 @@ def main() -> None:
     print(f"{store.path.name}: {len(some[1])} frames of {given.label}, {len(some[0])} others, "
           f"{plan.spec.seconds:g} s each")  # fmt: skip
     measures = {
-        "quality": [quality_and_flat(one, rate)[0] for one in x],
+        "ECG's share of the power": [ecg_share_and_flat(one, rate)[0] for one in x],
         "kurtosis": [kurtosis(one) for one in x],
         "power between 5 and 15 Hz": [power_share(one, rate) for one in x],
     }
