@@ -1,10 +1,11 @@
 """Files of electrocardiographs, Holter recorders and their archives.
 
-SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML and MFER are read through ecgdatakit, which is an
-extra: `formats`. ISHNE (Badilini, 1998) and the raw samples of the Cardiology dataset are read
-here. Cardiology's (iRhythm's) are little-endian int16 at 200 Hz, one lead, without a header, and
-rhythm episodes as JSON. The gain is unpublished, so the unit is 'adu' and never mV. Nothing in such
-a file tells that it is an ECG, so only the dataset reads it: there is no `FileFormat` for it.
+SCP-ECG, HL7 aECG, GE MUSE XML, Philips Sierra XML, MFER and the JSON of AliveCor's Kardia service
+are read through ecgdatakit, which is an extra: `formats`. ISHNE (Badilini, 1998) and the raw
+samples of the Cardiology dataset are read here. Cardiology's (iRhythm's) are little-endian int16 at
+200 Hz, one lead, without a header, and rhythm episodes as JSON. The gain is unpublished, so the
+unit is 'adu' and never mV. Nothing in such a file tells that it is an ECG, so only the dataset
+reads it: there is no `FileFormat` for it.
 """
 
 from __future__ import annotations
@@ -227,16 +228,23 @@ def _is_mfer(head: bytes) -> bool:
     return head[:1] == b"\x40" and head[2:6] == b"MFR "
 
 
+def _is_kardia(head: bytes) -> bool:
+    fields = (b'"recordedAt"', b'"algorithmDetermination"', b'"amplitudeResolution"', b'"leadI"')
+    return head.lstrip()[:1] == b"{" and sum(one in head for one in fields) > 1
+
+
 def _row(name: str, suffix: str, parser: str, is_one: Any, mend: Any = None) -> FileFormat:
     read = _Reader(parser, name, mend)
     recognize = partial(_has_root, is_one) if suffix == ".xml" else is_one
-    return FileFormat(name, suffix, read, recognize=recognize, generic=suffix == ".xml")
+    generic = suffix in (".xml", ".json")
+    return FileFormat(name, suffix, read, recognize=recognize, generic=generic)
 
 
 SCP = _row("SCP-ECG", ".scp", "scp_ecg:SCPECGParser", _is_scp, _with_held_samples)
 AECG = _row("HL7 aECG", ".xml", "hl7_aecg:HL7aECGParser", r"<(?:[a-z_][\w.-]*:)?AnnotatedECG\b")
 MUSE = _row("GE MUSE", ".xml", "ge_muse_xml:GEMuseXMLParser", r"<RestingECG[\s>]")
 SIERRA = _row("Philips Sierra", ".xml", "sierra_xml:SierraXMLParser", r"<(?:\w+:)?restingecgdata\b")
+KARDIA = _row("Kardia JSON", ".json", "alivecor_kardia:AliveCorKardiaParser", _is_kardia)
 MFER = replace(_row("MFER", ".mwf", "mfer:MFERParser", _is_mfer), other_suffixes=(".mfer",))
 
 

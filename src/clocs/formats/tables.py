@@ -42,6 +42,8 @@ _NO_LEADS = frozenset(
 )
 _PER_SECOND = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "μs": 1e6}
 _PER_SECOND |= {"ns": 1e9}
+# What recorders write beside an ECG, once per beat or second.
+_OF_BEATS = re.compile(r"(?:hr|bpm|heart[ _]?rate|rr|rr[ _-]?intervals?)\b.*", re.IGNORECASE)
 _UNIT_AT_END = re.compile(r"(?:^|[\W_])(ms|us|µs|ns|s|sec|seconds)\W*$", re.IGNORECASE)
 _CLOCK = re.compile(r"\d{1,3}(?::\d{1,2}){1,2}(?:[.,]\d+)?\Z")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\s?(?:Z|[+-]\d\d:?\d\d)?\Z")
@@ -198,15 +200,20 @@ def from_table(
     if {"lead", "value"} <= set(meanings):
         return _from_long(table, meta, name, called, options.rate), []
     text = [i for i, kind in enumerate(table.dtypes) if not kind.is_numeric()]
-    clock = meanings.index("time") if "time" in meanings else None
+    timed = [i for i, unit in enumerate(units) if i not in text and _is_of_time(unit)]
+    clock = timed[0] if timed else meanings.index("time") if "time" in meanings else None
     if clock is None:
         texts = (i for i in text if len(table) and is_time(str(table.to_series(i)[0])))
         clock = next(texts, None)
     # No lead rises by equal steps throughout, whatever the name of its column.
     if clock is None and table.width > 1 and _counts(table.to_series(0).to_numpy()):
         clock = 0
-    skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS} | {clock, *text}
+    skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS}
+    skipped |= {clock, *text, *timed}
     columns = [i for i in range(table.width) if i not in skipped]
+    if beats := [i for i in columns if _OF_BEATS.fullmatch(called[i].strip())]:
+        meta.notices.append(f"no leads, left out: {', '.join(called[i] for i in beats):.100}")
+        columns = [i for i in columns if i not in beats]
     if not columns:
         raise unreadable(f"{name} has no column of numbers that could be a lead")
     other = ", ".join(called[i] for i in text if i != clock and called[i])
@@ -216,11 +223,15 @@ def from_table(
         times, given = table.to_series(clock).to_numpy(), options.rate
         _add_rate(meta, times, called[clock], units[clock], name=name, given=given)
     values = table[:, columns].to_numpy().T
-    if names is not None:
+    if names is not None and (len(columns) > 1 or meanings[columns[0]] != "value"):
         meta.leads = [split_unit(called[i])[0] for i in columns]
-    elif len(columns) > 1:
+    elif names is None and len(columns) > 1:
         find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
     return values, [units[i] for i in columns]
+
+
+def _is_of_time(unit: str | None) -> bool:
+    return (unit or "").lower() in _PER_SECOND
 
 
 def _from_long(

@@ -154,12 +154,13 @@ def typical_beat(signal: NDArray[np.float64], rate: float) -> TypicalBeat | None
     after = TYPICAL_SAMPLES - TYPICAL_BEFORE - 1
     if slow.shape[1] < 2 * TYPICAL_HZ:
         return None
-    peaks = aligned_beats(slow, qrs_complexes(slow, TYPICAL_HZ), TYPICAL_HZ)
+    found = 2 * qrs_complexes(slow[:, ::2], TYPICAL_HZ / 2)  # half the rate tells them as well
+    peaks = aligned_beats(slow, found, TYPICAL_HZ)
     peaks = peaks[(peaks >= TYPICAL_BEFORE) & (peaks + after < slow.shape[1])]
     if len(peaks) < 3:
         return None
     beats = cut_beats(slow, peaks, TYPICAL_BEFORE, after)
-    beats = beats - np.median(beats, axis=2, keepdims=True)
+    beats = beats - np.median(beats[:, :, ::4], axis=2, keepdims=True)
     values = _median(beats)
     size = np.sqrt((values**2).mean(axis=1))
     spread = np.sqrt(np.median(((beats - values) ** 2).mean(axis=2), axis=0))

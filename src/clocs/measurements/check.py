@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ def check(recording: Recording) -> list[Finding]:
         Nothing where nothing was found, or fewer than three beats.
     """
     part = recording.between(0, min(recording.samples, round(_SECONDS * recording.rate)))
-    signal = np.nan_to_num(part.signal.astype(np.float32))  # for speed
+    signal = _signal(part)
     beat = typical_beat(signal, part.rate)
     if beat is None:
         return []
@@ -165,6 +166,15 @@ def check(recording: Recording) -> list[Finding]:
         some = TypicalBeat(beat.values[places], beat.peaks, beat.spread[places])
         found += [_electrodes(*one, part.leads) for one in swapped_electrodes(some)]
     return sorted(found, key=lambda one: -one.certainty)
+
+
+def _signal(recording: Recording) -> Array:
+    """(leads, samples) in its unit, 0 in gaps; of fewer digits than `Recording.signal`."""
+    zero, step = recording.baseline[:, None], 1 / recording.gain[:, None]
+    signal = (recording.digital - zero.astype(np.float32)) * step.astype(np.float32)
+    for gap in recording.gaps:
+        signal[recording.leads.index(gap.lead), gap.start : gap.stop] = 0
+    return np.asarray(signal)
 
 
 def _flat(leads: list[str]) -> list[Finding]:
@@ -276,7 +286,7 @@ def _chest_gain(waves: dict[str, Array]) -> list[Finding]:
     height = {lead: float(np.log(np.ptp(wave))) for lead, wave in waves.items()}
     found = []
     for lead, own in height.items():
-        apart = own - float(np.median([mv for name, mv in height.items() if name != lead]))
+        apart = own - median(mv for name, mv in height.items() if name != lead)
         low, high = _CHEST_GAIN.get(lead, _CHEST_GAIN_ELSE)
         if not low < apart < high:
             size = _ratio(float(np.exp(apart)))
