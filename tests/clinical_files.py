@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import struct
 import zlib
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from clocs.recording import STANDARD_LEADS
 
 Steps = NDArray[np.int16]  # (leads, samples)
 
@@ -201,3 +204,41 @@ def sierra(steps: Steps, leads: Sequence[str], *, microvolts: float, rate: int =
     durationperchannel="{1000 * steps.shape[1] // rate}" samplespersecond="{rate}"
     leadlabels="{" ".join(leads)}" numberofleads="{len(leads)}">{data}</parsedwaveforms></waveforms>
     </restingecgdata>"""
+
+
+def atc(steps: Steps, leads: Sequence[str], *, nanovolts: int = 500, rate: int = 300) -> bytes:
+    """Of AliveCor's KardiaMobile, with a block that no reader knows."""
+    texts = [(b"2016-06-01T18:15:25.777-04:00", 32), (b"cb7e7daa", 40), (b"", 44)]
+    texts += [(b"Android 6.0.1", 32), (b"com.alivecor.aliveecg v4.1.1", 32)]
+    texts += [(b"19kHz 200Hz/mV", 32), (b"SN=1", 52)]
+    info = b"".join(text.ljust(size, b"\0") for text, size in texts)
+    names = dict(
+        zip(STANDARD_LEADS, [b"ecg ", *(b"ecg%c" % c for c in b"23456789abc")], strict=True)
+    )
+    blocks = [(b"info", info), (b"fmt ", struct.pack("<BHHBH", 1, rate, nanovolts, 0x2E, 0))]
+    blocks.append((b"acc ", b"\1\2\3"))
+    blocks += [
+        (names[lead], row.astype("<i2").tobytes()) for lead, row in zip(leads, steps, strict=True)
+    ]
+    made = b"ALIVE\0\0\0" + struct.pack("<I", 3)
+    for name, data in blocks:
+        whole = name + struct.pack("<I", len(data)) + data
+        made += whole + struct.pack("<I", sum(whole))
+    return made
+
+
+def kardia_json(steps: Steps, leads: Sequence[str], *, nanovolts: int = 500) -> str:
+    """As the Kardia service gives it."""
+    names = {"I": "leadI", "II": "leadII", "III": "leadIII"}
+    samples = {names[lead]: row.tolist() for lead, row in zip(leads, steps, strict=True)}
+    about = {"frequency": 300, "mainsFrequency": 50, "amplitudeResolution": nanovolts}
+    facts = {
+        "id": "epgstuys6lpj0dssj2tjyia1v",
+        "patientID": "DwftkmZIYHm7ysxEMAhJcap1x38vz2un",
+        "heartRate": 89,
+        "recordedAt": "2021-04-16T15:19:09+05:30",
+        "algorithmDetermination": "normal",
+        "data": {"raw": about | {"numLeads": len(samples), "samples": samples}},
+        "deviceInfo": {"hardwareType": "kardia_6l"},
+    }
+    return json.dumps(facts)

@@ -8,14 +8,13 @@ header and rows that github.com/phdiethelm/h10_ecg and others quote from it.
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import clinical_files
 import clocs
 from clocs.errors import UnusableError
 from clocs.formats.read import format_of
@@ -24,27 +23,10 @@ from clocs.service.bodies import example_signal
 POLAR = "Phone timestamp;sensor timestamp [ns];timestamp [ms];ecg [uV]"
 
 
-def block(name: bytes, data: bytes) -> bytes:
-    whole = name + struct.pack("<I", len(data)) + data
-    return whole + struct.pack("<I", sum(whole))
-
-
-def atc(leads: dict[bytes, list[int]]) -> bytes:
-    """A file of version 3 at 300 Hz, 500 nV a step, with a block that no reader knows."""
-    texts = (b"2016-06-01T18:15:25.777-04:00", 32), (b"cb7e7daa", 40), (b"", 44)
-    texts += (b"Android 6.0.1", 32), (b"com.alivecor.aliveecg v4.1.1", 32)
-    texts += (b"19kHz 200Hz/mV", 32), (b"SN=1", 52)
-    info = b"".join(text.ljust(size, b"\0") for text, size in texts)
-    parts = [b"ALIVE\0\0\0" + struct.pack("<I", 3), block(b"info", info)]
-    parts.append(block(b"fmt ", struct.pack("<BHHBH", 1, 300, 500, 0x2E, 0)))
-    parts.append(block(b"acc ", b"\1\2\3"))
-    parts += [block(name, struct.pack(f"<{len(own)}h", *own)) for name, own in leads.items()]
-    return b"".join(parts)
-
-
 def test_an_atc_file_says_leads_rate_unit_and_date(tmp_path: Path) -> None:
     file = tmp_path / "a.atc"
-    file.write_bytes(atc({b"ecg ": [995, -1055, 0], b"ecg2": [1, 2, 3], b"ecgc": [-4, 5, 6]}))
+    steps = np.array([[995, -1055, 0], [1, 2, 3], [-4, 5, 6]], np.int16)
+    file.write_bytes(clinical_files.atc(steps, ("I", "II", "V6")))
     made = clocs.read(file)
     assert made.leads == ("I", "II", "V6") and made.rate == 300 and made.unit == "mV"
     assert made.signal[0].tolist() == [0.4975, -0.5275, 0.0]
@@ -69,7 +51,7 @@ def test_a_damaged_atc_file_is_refused(
     tmp_path: Path, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
     file = tmp_path / "a.atc"
-    file.write_bytes(damage(atc({b"ecg ": [1, 2, 3]})))
+    file.write_bytes(damage(clinical_files.atc(np.ones((1, 3), np.int16), ["I"])))
     with pytest.raises(UnusableError) as caught:
         clocs.read(file)
     assert caught.value.reason == reason
@@ -77,19 +59,9 @@ def test_a_damaged_atc_file_is_refused(
 
 def test_the_json_of_the_kardia_service_is_read_in_its_raw_form(tmp_path: Path) -> None:
     pytest.importorskip("ecgdatakit")
-    raw = {"leadI": [100, -200, 0, 4000], "leadII": [200, -200, 0, 4000]}
-    about = {"frequency": 300, "mainsFrequency": 50, "amplitudeResolution": 500, "numLeads": 2}
-    facts = {
-        "id": "epgstuys6lpj0dssj2tjyia1v",
-        "patientID": "DwftkmZIYHm7ysxEMAhJcap1x38vz2un",
-        "heartRate": 89,
-        "recordedAt": "2021-04-16T15:19:09+05:30",
-        "algorithmDetermination": "normal",
-        "data": {"raw": about | {"samples": raw}},
-        "deviceInfo": {"hardwareType": "kardia_6l"},
-    }
+    steps = np.array([[100, -200, 0, 4000], [200, -200, 0, 4000]], np.int16)
     file = tmp_path / "recording.json"
-    file.write_text(json.dumps(facts))
+    file.write_text(clinical_files.kardia_json(steps, ("I", "II")))
     made = clocs.read(file)
     assert made.leads == ("I", "II") and made.rate == 300 and made.unit == "mV"
     assert made.signal[0].tolist() == [0.05, -0.1, 0.0, 2.0]

@@ -257,6 +257,13 @@ def _write_spreadsheet(table: Any, held: io.BytesIO) -> None:
     book.save(held)
 
 
+def kardia_json() -> list[Files]:
+    """Of one lead and of two."""
+    steps = signals(400, 2).T.astype(np.int16)
+    make = clinical_files.kardia_json
+    return [{"x.json": make(steps[:n], ("I", "II")[:n]).encode()} for n in (1, 2)]
+
+
 # The format that each of these targets reads, and its samples.
 BY_TARGET: dict[str, tuple[str, Callable[[], list[Files]]]] = {
     "dicom": ("DICOM", dicom),
@@ -271,5 +278,7 @@ BY_TARGET: dict[str, tuple[str, Callable[[], list[Files]]]] = {
     "muse": ("GE MUSE", partial(clinical, clinical_files.muse, ".xml", microvolts=4.88)),
     "scp": ("SCP-ECG", partial(clinical, clinical_files.scp, ".scp", nanovolts=2500)),
     "mfer": ("MFER", partial(clinical, clinical_files.mfer, ".mwf", microvolts=2)),
+    "atc": ("Kardia ATC", partial(clinical, clinical_files.atc, ".atc", nanovolts=500)),
+    "kardia": ("Kardia JSON", kardia_json),
     "sierra": ("Philips Sierra", partial(clinical, clinical_files.sierra, ".xml", microvolts=5)),
 }
