@@ -45,8 +45,8 @@ from clocs.measurements.electrodes import (
     network_input,
     with_fault,
 )
-from clocs.models.classifier import load_classifier
-from clocs.models.predict import predict_recordings, probability_column
+from clocs.models.classifier import load_classifier, probability_column
+from clocs.models.predict import predict_recordings
 from clocs.recording import STANDARD_LEADS, Recording, quantize
 from research import encoder_data
 

@@ -73,7 +73,8 @@ class SavedClassifiers:
         return [self._predicted(number, source) for number in range(len(self._explainers))]
 
     def _predicted(self, number: int, source: ShownRecording) -> dict[str, Any]:
-        from clocs.models.predict import predict_recordings, probability_column
+        from clocs.models.classifier import probability_column
+        from clocs.models.predict import predict_recordings
 
         classifier = self._explainers[number].classifier
         card = classifier.card

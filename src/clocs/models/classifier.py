@@ -288,6 +288,11 @@ def as_classifier(classifier: Classifier | Path | str) -> Classifier:
     return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
 
 
+def probability_column(label: str) -> str:
+    """The column of a label's probability; no label can be taken for another column."""
+    return f"p({label})"
+
+
 def load(model: Path | str) -> Checkpoint | Classifier:
     """Read and check a model: an encoder, or a classifier.
 

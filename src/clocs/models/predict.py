@@ -22,10 +22,19 @@ from numpy.typing import NDArray
 from clocs.errors import SettingError
 from clocs.files import csv_cell, private_folder, replacing, writing
 from clocs.formats.base import ReadOptions
+from clocs.formats.read import find_recordings, read_several
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS, split_patients
+from clocs.measurements.beats import heart_rate
 from clocs.measurements.check import Finding, doubt, examine
-from clocs.models.classifier import Classifier, as_classifier, distance, window_ecg_share
+from clocs.models.classifier import (
+    Classifier,
+    as_classifier,
+    distance,
+    probability_column,
+    window_ecg_share,
+)
+from clocs.models.fhir import SUFFIX, Predicted, Quantity, write_fhir
 from clocs.patients.cohort import Cohort
 from clocs.patients.embed import store_windows
 from clocs.patients.embeddings import check_table
@@ -83,7 +92,8 @@ def predict(
         model: A classifier made by `clocs finetune`, or the name of a shipped one.
         sources: Stores; or recordings' files of any format, folders and zips. All are resampled,
             cut and normalized as the classifier's card says. 'sample' is an ECG of the package.
-        out: Table to write, .parquet or .csv.
+        out: Table to write, .parquet or .csv; or .fhir.json for FHIR R4 Observations, with the
+            ECGs themselves.
         over_time: Seconds of the stretches that long recordings are predicted in, in whole frames;
             0 for a single frame each. Without it, one prediction for the whole recording.
         leads: Leads by name; those that the classifier was trained on by default. A recording is
@@ -110,7 +120,9 @@ def predict(
     if over_time is not None and not 0 <= over_time < math.inf:
         raise SettingError(f"`over_time` is {over_time:g}; give the seconds of a stretch, or 0")
     if out is not None:
-        check_table(Path(out), (".parquet", ".csv"))
+        check_table(Path(out), (".parquet", ".csv", SUFFIX))
+        if over_time is not None and str(out).endswith(SUFFIX):
+            raise SettingError("FHIR Observations are of whole recordings; leave out `over_time`")
     classifier = as_classifier(model)
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     takes = InputSpec.from_checkpoint(classifier.encoders[0], None, leads)
@@ -126,9 +138,33 @@ def predict(
         together = max(1, math.floor(over_time / takes.frame.seconds * (1 + 1e-9)))
     made = mean_vectors(classifier, chain.from_iterable(items), together, pick_device(device))
     table = prediction_table(classifier, made, over_time=over_time is not None)
-    if out is not None:
+    if out is not None and str(out).endswith(SUFFIX):
+        recordings = _recordings(table, [one for one, _ in stores], files, options, correct)
+        write_fhir(Path(out), classifier, recordings)
+    elif out is not None:
         _write_table(table, Path(out), classifier)
     return table
+
+
+def _recordings(
+    table: pl.DataFrame,
+    stores: Sequence[Store],
+    files: Sequence[Path | str],
+    options: ReadOptions,
+    correct: bool,
+) -> Iterator[Predicted]:
+    """Rows of the table and their recordings, which are read again: one is in memory at a time."""
+    by_name = {one.manifest.dataset: one for one in stores}
+    read = read_several(find_recordings(files, options), options) if files else iter(())
+    for row in table.iter_rows(named=True):
+        own = by_name[row["dataset"]].recording(row["recording"]) if row["dataset"] else next(read)
+        if not isinstance(own, Recording) or row["problem"]:
+            yield Predicted(row, None)
+            continue
+        recording, _ = examine(own, correct=correct)
+        beats = heart_rate(recording)
+        rate = Quantity(beats, "1/min", None if beats else "fewer than three beats were found")
+        yield Predicted(row, recording, {"heart_rate": rate})
 
 
 def predict_recordings(
@@ -385,11 +421,6 @@ def decide_each(classifier: Classifier, recordings: Sequence[CutRecording]) -> D
         for n, one in enumerate(recordings)
     )
     return decide(classifier, mean_vectors(classifier, items))
-
-
-def probability_column(label: str) -> str:
-    """The column of a label's probability; no label can be taken for another column."""
-    return f"p({label})"
 
 
 def prediction_table(classifier: Classifier, means: Means, *, over_time: bool) -> pl.DataFrame:

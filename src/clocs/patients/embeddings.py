@@ -193,7 +193,7 @@ def _no_embeddings(path: Path, why: str) -> StoreError:
 
 def check_table(path: Path, suffixes: Sequence[str]) -> None:
     """SettingError where a table cannot be written there."""
-    if path.suffix not in suffixes:
+    if not path.name.endswith(tuple(suffixes)):
         raise SettingError(f"`out` is {path}; give a name that ends in {' or '.join(suffixes)}")
     if path.is_dir():
         raise SettingError(f"`out` is {path}, a folder; give the name of a file in it")

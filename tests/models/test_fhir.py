@@ -1,0 +1,135 @@
+"""Predictions as FHIR Observations: valid by fhir.resources, and the ECG is the recording's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clocs
+from clocs.errors import SettingError
+from clocs.models.classifier import Classifier
+from clocs.models.fhir import Predicted, Quantity, observations
+from clocs.models.predict import predict_recordings
+from clocs.recording import Gap, Recording
+from clocs.store.store import Store
+from clocs.training.checkpoint import Checkpoint
+from some_classifier import some_classifier
+
+
+@pytest.fixture(scope="module")
+def classifier(checkpoint: Checkpoint) -> Classifier:
+    return some_classifier(checkpoint)
+
+
+def checked(resource: dict[str, Any]) -> Any:
+    """The resource by the library's types, which refuse what FHIR does not know."""
+    pytest.importorskip("fhir.resources")
+    from fhir.resources.R4B import get_fhir_model_class
+
+    kind = resource["resourceType"]
+    return get_fhir_model_class(kind).model_validate_json(json.dumps(resource))
+
+
+def samples(component: dict[str, Any]) -> np.ndarray:
+    """As a reader of FHIR computes them."""
+    held = component["valueSampledData"]
+    steps = [np.nan if one == "E" else float(one) for one in held["data"].split(" ")]
+    return np.array(steps) * held["factor"] + held["origin"]["value"]
+
+
+def test_a_bundle_holds_the_ecg_its_quality_and_the_prediction(
+    classifier: Classifier, small_store: Store, tmp_path: Path
+) -> None:
+    out = tmp_path / "found.fhir.json"
+    table = clocs.predict(classifier, small_store, out=out, split="test")
+    bundle = json.loads(out.read_text("utf-8"))
+    checked(bundle)
+    resources = [one["resource"] for one in bundle["entry"]]
+    for one in resources:
+        checked(one)
+    device, ecg, said = resources[:3]
+    assert device["deviceName"][0]["name"] == classifier.card.name
+    assert len(resources) == 1 + 2 * table.height
+    row = table.row(0, named=True)
+    recording = small_store.recording(row["recording"])
+    for place, lead in enumerate(recording.leads):
+        component = ecg["component"][place]
+        assert component["code"]["text"] == lead
+        assert component["valueSampledData"]["period"] == 1000 / recording.rate
+        np.testing.assert_allclose(samples(component), recording.signal[place], atol=1e-9)
+    known = {one["code"]["text"]: one.get("valueQuantity") for one in ecg["component"]}
+    quality = clocs.signal_quality(recording).value
+    assert known["signal quality, 0 to 1"]["value"] == pytest.approx(quality)
+    assert known["heart rate"]["code"] == "/min" and 20 < known["heart rate"]["value"] < 300
+    assert said["valueCodeableConcept"]["text"] == classifier.card.meanings[row["predicted"]]
+    chances = [one["valueQuantity"]["value"] for one in said["component"]][:-1]
+    assert chances == [row[f"p({label})"] for label in classifier.card.labels]
+    assert said["derivedFrom"] == [{"reference": f"urn:uuid:{ecg['id']}"}]
+    assert said["device"] == {"reference": f"urn:uuid:{device['id']}"}
+
+
+def described(
+    classifier: Classifier, recording: Recording, measured: dict[str, Quantity]
+) -> list[dict[str, Any]]:
+    row = predict_recordings(classifier, [recording]).row(0, named=True)
+    device = "00000000-0000-0000-0000-000000000000"
+    made = observations(classifier, Predicted(row, recording, measured), device)
+    for one in made:
+        checked(one)
+    return made
+
+
+def test_any_measured_quantity_is_a_component_or_says_why_not(
+    classifier: Classifier, small_store: Store
+) -> None:
+    measured = {
+        "qtc_fridericia": Quantity(412.0, "ms"),
+        "qrs_axis": Quantity(-30.5, "°"),
+        "pr": Quantity(None, "ms", "no P waves"),
+        "sokolow_lyon": Quantity(2.1, "mV"),
+    }
+    ecg, _ = described(classifier, small_store.recording(0), measured)
+    made = {one["code"]["text"]: one for one in ecg["component"]}
+    assert made["qtc fridericia"]["code"]["coding"][0]["code"] == "8636-3"
+    assert made["qrs axis"]["valueQuantity"]["code"] == "deg"
+    assert made["pr"]["dataAbsentReason"]["text"] == "no P waves"
+    assert "coding" not in made["sokolow lyon"]["code"]
+
+
+def test_gaps_unknown_units_and_abstention_are_said(
+    classifier: Classifier, small_store: Store
+) -> None:
+    one = small_store.recording(0)
+    gap = Gap(10, 20, one.leads[0])
+    one = replace(one, unit="adu", gaps=(gap,), recorded_at="2020-01-02T03:04:05")
+    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 1.1}))
+    ecg, said = described(strict, one, {})
+    assert np.isnan(samples(ecg["component"][0])[10:20]).all()
+    assert "system" not in ecg["component"][0]["valueSampledData"]["origin"]
+    assert ecg["effectiveDateTime"] == "2020-01-02"
+    assert "valueCodeableConcept" not in said
+    assert "too noisy" in said["dataAbsentReason"]["text"]
+
+
+def test_a_file_that_cannot_be_read_is_an_observation_without_an_ecg(
+    classifier: Classifier, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.edf").write_bytes(b"0       broken")
+    out = tmp_path / "found.fhir.json"
+    clocs.predict(classifier, tmp_path / "broken.edf", out=out)
+    device, said = (one["resource"] for one in json.loads(out.read_text("utf-8"))["entry"])
+    checked(said)
+    assert device["resourceType"] == "Device" and "derivedFrom" not in said
+    assert "broken" in said["dataAbsentReason"]["text"]
+
+
+def test_stretches_and_other_json_are_refused(classifier: Classifier, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="whole recordings"):
+        clocs.predict(classifier, tmp_path, out=tmp_path / "a.fhir.json", over_time=10)
+    with pytest.raises(SettingError, match=r"\.fhir\.json"):
+        clocs.predict(classifier, tmp_path, out=tmp_path / "a.json")
