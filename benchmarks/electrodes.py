@@ -290,7 +290,8 @@ def predict(dataset: str, source: list[str], part: int, most: int, model: str) -
         others = ("too noisy", "no signal", "unlike the training")
         return rows, np.array([any(one in text for one in others) for text in words])
 
-    right, first = [], np.zeros(0)
+    right: list[set[str]] = []
+    first: Array = np.zeros(0, np.bool_)
     print(f"{dataset}: {len(given)} recordings of test patients; {model}")
     print("| | before: predicted | labels changed | now: noticed | predicted | labels changed | "
           "corrected: predicted | labels changed |")  # fmt: skip

@@ -66,4 +66,4 @@ def test_a_reason_names_the_option_that_helps(model: Path, tmp_path: Path) -> No
     rows = "\n".join(f"{1000 * (i % 200 == 0)}" for i in range(6000))
     (tmp_path / "other.csv").write_text(f"V9\n{rows}\n")
     done = run("predict", model, tmp_path / "other.csv", "--rate", 500)
-    assert done.exit_code == 1 and "with --leads" in " ".join(done.stdout.split())
+    assert done.exit_code == 1 and "with --leads" in " ".join(done.stdout.replace("│", " ").split())

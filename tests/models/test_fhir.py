@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import clocs
 from clocs.errors import SettingError
@@ -35,11 +36,11 @@ def checked(resource: dict[str, Any]) -> Any:
     return get_fhir_model_class(kind).model_validate_json(json.dumps(resource))
 
 
-def samples(component: dict[str, Any]) -> np.ndarray:
+def samples(component: dict[str, Any]) -> NDArray[np.float64]:
     """As a reader of FHIR computes them."""
     held = component["valueSampledData"]
     steps = [np.nan if one == "E" else float(one) for one in held["data"].split(" ")]
-    return np.array(steps) * held["factor"] + held["origin"]["value"]
+    return np.asarray(np.array(steps) * held["factor"] + held["origin"]["value"])
 
 
 def test_a_bundle_holds_the_ecg_its_quality_and_the_prediction(

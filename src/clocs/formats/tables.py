@@ -208,8 +208,8 @@ def from_table(
     # No lead rises by equal steps throughout, whatever the name of its column.
     if clock is None and table.width > 1 and _counts(table.to_series(0).to_numpy()):
         clock = 0
-    skipped = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS}
-    skipped |= {clock, *text, *timed}
+    no_leads = {i for i, meaning in enumerate(meanings) if meaning in _NO_LEADS}
+    skipped = no_leads | {clock, *text, *timed}
     columns = [i for i in range(table.width) if i not in skipped]
     if beats := [i for i in columns if _OF_BEATS.fullmatch(called[i].strip())]:
         meta.notices.append(f"no leads, left out: {', '.join(called[i] for i in beats):.100}")

@@ -357,7 +357,8 @@ def _ecg_share(x: Tensor, rate: float) -> Tensor:
     power[:, -1:] /= 1 if samples % 2 else 2
 
     def inside(low: float, high: float) -> Tensor:
-        return (hertz >= low) & (hertz < high)
+        found: Tensor = (hertz >= low) & (hertz < high)
+        return found
 
     band, tiny = inside(*QRS_HZ), torch.finfo(x.dtype).tiny
     qrs = torch.fft.irfft(spectrum * band, n=samples)

@@ -139,8 +139,8 @@ def predict(
     made = mean_vectors(classifier, chain.from_iterable(items), together, pick_device(device))
     table = prediction_table(classifier, made, over_time=over_time is not None)
     if out is not None and str(out).endswith(SUFFIX):
-        recordings = _recordings(table, [one for one, _ in stores], files, options, correct)
-        write_fhir(Path(out), classifier, recordings)
+        found = _recordings(table, [one for one, _ in stores], files, options, correct)
+        write_fhir(Path(out), classifier, found)
     elif out is not None:
         _write_table(table, Path(out), classifier)
     return table
