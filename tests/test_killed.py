@@ -53,7 +53,7 @@ main()
 def command(store: Store, out: Path) -> list[str]:
     return [str(word) for word in (
         "pretrain", store.path, "--out", out, "--seeds", 2, "--epochs", EPOCHS, "--batch-size", 32,
-        "--embedding-dim", 8, "--lr", 0.001, "--save-every", 0,
+        "--embedding-dim", 8, "--lr", 0.001, "--save-every", 0, "--rate", 80,
     )]  # fmt: skip
 
 
