@@ -35,13 +35,15 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LAPTOP, TABLET = (1280, 800), (1024, 1366)
 ENCODER, CLASSIFIER = "cmsmlc-many-leads", "diagnoses-physionet2020"
 STORE = "physionet2020"  # whose patients the explorer shows
-SHOWN = "AF"  # the first patient with this label is shown, and most with it are circled
+SHOWN = "AF"  # a patient with this label is shown, and most with it are circled
 SAMPLE = sorted((ROOT / "src/clocs/formats").glob("sample*"))
 MINUTES = 60_000  # ms
 
+# A patient with this label alone; the very first one of PhysioNet 2020 has a copy.
 FIRST = """label => {
-  const bit = 1 << clocs.session.labels.indexOf(label);
-  return clocs.codeOf(clocs.columns.labels.findIndex(mask => mask & bit));
+  const mask = 1 << clocs.session.labels.indexOf(label), found = [];
+  clocs.columns.labels.forEach((own, i) => { if (own === mask) found.push(i); });
+  return clocs.codeOf(found[Math.min(4, found.length - 1)]);
 }"""
 # Center and radius of a circle on the screen around half of the patients of a label.
 AROUND = """label => {
@@ -161,7 +163,7 @@ def _patient(page: Page, url: str) -> str:
     """A patient, the neighbors, and a comparison with the nearest; returns the address."""
     address = f"{url}?patient={page.evaluate(FIRST, SHOWN)}"
     look(page, address, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
-    page.wait_for_function("!document.body.innerText.includes('Predicting')")
+    page.get_by_text("Predicting").first.wait_for(state="hidden")
     take(page, "explorer-patient")
     page.locator("#neighbors").evaluate("list => list.scrollIntoView({block: 'end'})")
     take(page, "explorer-neighbors")
@@ -206,6 +208,7 @@ def _uploads(page: Page, url: str, work: Path) -> None:
     page.set_input_files("#files", SAMPLE)
     page.wait_for_selector("#ecg[data-drawn=yes]")
     look(page, page.url, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
+    page.get_by_text("Predicting").first.wait_for(state="hidden")
     take(page, "explorer-upload")
 
 
