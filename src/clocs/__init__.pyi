@@ -21,6 +21,7 @@ from clocs.models.explain import explain as explain
 from clocs.models.export import export as export
 from clocs.models.finetune import finetune as finetune
 from clocs.models.frame_dataset import torch_dataset as torch_dataset
+from clocs.models.measure import measure as measure
 from clocs.models.predict import predict as predict
 from clocs.models.scores import evaluate_classifier as evaluate_classifier
 from clocs.patients.build_index import index as index

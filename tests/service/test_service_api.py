@@ -50,7 +50,8 @@ def test_no_request_makes_the_service_fail(case: Any, served: Served) -> None:
 
 def test_every_endpoint_is_described_with_examples(served: Served) -> None:
     described = unhurried.get(f"{served.url}/openapi.json").json()
-    posts = ("/models/{name}/embedding", "/models/{name}/prediction", "/neighbors")
+    models = ("/models/{name}/embedding", "/models/{name}/prediction")
+    posts = (*models, "/neighbors", "/measurements")
     gets = ("/health", "/ready", "/metrics", "/models")
     assert set(described["paths"]) == {*posts, *gets}
     for path in posts:
@@ -227,6 +228,16 @@ def test_a_prediction_is_that_of_predict(
     for name in ("predicted", "abstained", "ecg_share", "distance"):
         assert made[name] == expected[name]
     assert made["predicted"] in classifier.card.labels
+
+
+def test_measurements_are_those_of_the_file_and_need_no_model(
+    served: Served, recordings: list[Recording]
+) -> None:
+    files = wfdb_files(recordings[1])
+    made = served.post("/measurements", files=[("files", one) for one in files.items()])
+    assert made.json() == clocs.measure(recordings[1]).to_dict()
+    short = served.post("/measurements", json=as_json(recordings[1].between(0, 100)))
+    assert short.status_code == 422 and "2 s are needed" in short.json()["message"]
 
 
 def test_a_prediction_beyond_the_limits_abstains_with_the_reason(

@@ -23,17 +23,25 @@ import clocs
 from clocs.cli import tables
 from clocs.cli.console import Answer, Call, bar, err, out, training
 from clocs.cli.messages import in_options, print_json, print_problems, silent
-from clocs.cli.patient_commands import demo, embed, explore, index, serve, similar
+from clocs.cli.patient_commands import (
+    SHOWN,
+    demo,
+    embed,
+    explore,
+    index,
+    measure,
+    serve,
+    similar,
+)
 from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     from clocs.datasets.download import Publication
 
 _LISTED = ("title", "page", "version", "license", "size", "citation", "next")
-ELSEWHERE = (demo, embed, explore, index, serve, similar)
+ELSEWHERE = (demo, embed, explore, index, measure, serve, similar)
 UNFINISHED = 3  # exit code: no error, but not everything is done
 _WIDE = 120  # columns of a terminal that has room for all that is known of a model
-SHOWN = 40  # rows of predictions in the terminal
 
 
 def execute(command: click.Command, given: dict[str, Any], *, as_json: bool) -> int:

@@ -7,12 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clocs.cli import tables
 from clocs.cli.console import Answer, Call, bar, err, say_now
 from clocs.cli.console import out as console
 from clocs.errors import SettingError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.table import Table
+
+SHOWN = 40  # rows of a table in the terminal
 
 
 def embed(
@@ -53,6 +59,75 @@ def embed(
     ]
     failed = not len(made) or (files and made.problems)
     return Answer(facts, shown, made.problems, code=int(bool(failed)))
+
+
+def measure(call: Call) -> Answer:
+    """Print what was measured, or draw one recording."""
+    from clocs.figures.canvas import SUFFIXES
+
+    file = call.given.get("out")
+    if file is not None and Path(file).suffix.lower() in SUFFIXES:
+        return _draw_marks(call, Path(file))
+    with bar("Measuring", "recordings") as progress:
+        made = call(progress=progress)
+    bad = made["problem"].is_not_null()
+    shown: list[Any] = []
+    if file is None:
+        shown.append(_measurements_table(made.head(SHOWN)))
+        more = f"… and {made.height - SHOWN:,} more rows; see all with --out."
+        shown += [more] if made.height > SHOWN else []
+    kind = "wave" if call.given.get("waves") else "recording"
+    shown.append(f"{_counted(made.height - int(bad.sum()), kind)} measured.")
+    shown += [f"Written to {file}."] if file else []
+    problems = [
+        (row["file"] or row["recording"], row["problem"])
+        for row in made.filter(bad).select("file", "recording", "problem").to_dicts()
+    ]
+    facts = {"file": file, "rows": made.to_dicts() if call.as_json and file is None else []}
+    return Answer(facts, shown, problems, code=int(bool(problems)))
+
+
+def _draw_marks(call: Call, file: Path) -> Answer:
+    """Draw the only recording, or the one that is named."""
+    from clocs.errors import ClocsError
+    from clocs.figures.canvas import save
+    from clocs.figures.ecg import measured_paper
+    from clocs.files import private_folder
+    from clocs.formats.base import ReadOptions
+    from clocs.models.measure import measure_each
+
+    given = dict(call.given)
+    if given.pop("waves", False):
+        raise SettingError("a drawing has all marks; leave out `waves`")
+    options = {name: given[name] for name in ("rate", "unit", "lead_names") if name in given}
+    found = measure_each(given["sources"], ReadOptions(**options), given.get("recording"))
+    one = next(found)
+    if next(found, None) is not None:
+        raise SettingError("a drawing is of one recording; name it with `recording`")
+    if isinstance(one.found, ClocsError) or one.recording is None:
+        raise SettingError(f"nothing to draw: {one.found}")
+    private_folder(file.parent)
+    save(measured_paper(one.recording, one.found), file)
+    return Answer({"file": str(file), **one.found.to_dict()}, [f"The drawing is {file}."])
+
+
+def _measurements_table(rows: pl.DataFrame) -> Table:
+    """One row per recording: medians of beats, or why there are none; or one row per wave."""
+    shown: list[tuple[Any, ...]] = []
+    if "wave" in rows.columns:
+        names = ("lead", "wave", "onset", "peak", "offset", "problem")
+        for row in rows.iter_rows(named=True):
+            shown.append((row["recording"] or row["file"], *(row[name] for name in names)))
+        return tables.grid("Waves, in s", ("recording", *names[:-1], "why not"), shown)
+    heads = {"beats/min": "heart_rate", "PR": "pr", "QRS": "qrs", "QT": "qt"}
+    heads |= {"QTc": "qtc_bazett", "axis": "qrs_axis"}
+    for row in rows.iter_rows(named=True):
+        values = [row[name] if row[name] is None else round(row[name]) for name in heads.values()]
+        own = (row[f"{name}_reason"] for name in heads.values())
+        why = row["problem"] or "; ".join(dict.fromkeys(filter(None, own)))
+        shown.append((row["recording"] or row["file"], *values, why))
+    caption = "Medians of beats, in ms and degrees; QTc by Bazett; --json and --out have the rest"
+    return tables.grid("", ("recording", *heads, "why not"), shown, caption=caption)
 
 
 def index(call: Call, *, out: str = "index") -> Answer:

@@ -44,6 +44,9 @@ COLORS: Final = {
     "inter": "#e69f00",
     "for": "#f0a01e",  # what speaks for a label
     "against": "#5aa9dd",
+    "p": "#0072b2",
+    "qrs": "#d55e00",
+    "t": "#009e73",
 }
 SHADES: Final = ("#1f6fa8", "#6aaed6", "#abd0e6", "#d6e6f4")
 

@@ -1,4 +1,4 @@
-"""An ECG on ECG paper, at its true size; an explanation shades the parts that drove it."""
+"""An ECG on ECG paper, at its true size; with an explanation's shading, or the marks of waves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from clocs.figures.canvas import COLORS, DPI
 from clocs.recording import Recording
 
 if TYPE_CHECKING:
+    from clocs.measurements.intervals import Measure
+    from clocs.measurements.waves import Waves
     from clocs.models.explain import Explanation
+    from clocs.models.measure import Measurements
 
 _MM_PER_SECOND = 25.0
 _MM_PER_MV = (10.0, 5.0, 2.5)  # the first at which every complex fits, as printers choose it
@@ -26,6 +29,15 @@ _MARGIN = 10.0  # mm of paper left and right
 _HEAD, _FOOT = 12.0, 8.0  # mm for the title and for the scale
 _PULSE = 15.0  # mm for the calibration pulse and the space around it
 _STRONGEST = 0.75  # opacity of shading
+_MARKED = 10.0  # s that are drawn with marks
+_LABELS = {
+    "heart_rate": ("Heart rate", "/min"),
+    "pr": ("PR", " ms"),
+    "qrs": ("QRS", " ms"),
+    "qt": ("QT", " ms"),
+    "qtc_bazett": ("QTc", " ms (Bazett)"),
+    "qrs_axis": ("Axis", "°"),
+}
 _BRIGHTEST = 99.5  # percentile of an explanation's contributions that has the full color
 
 
@@ -34,6 +46,7 @@ def ecg_paper(
     *,
     title: str = "",
     shading: Mapping[str, NDArray[np.floating]] | None = None,
+    waves: Mapping[str, Waves] | None = None,
     note: str = "",
 ) -> Figure:
     """Draw an ECG on paper at its true size: 25 mm/s and 10 mm/mV, one row per lead.
@@ -48,6 +61,7 @@ def ecg_paper(
         title: Above the paper.
         shading: By lead, (samples,) from -1 (blue) over 0 and nan (the paper's white) to 1
             (orange), as a band behind the trace.
+        waves: By lead, P, QRS and T, as colored parts of the trace with a tick at each peak.
         note: Below the paper, on the right.
     """
     traces, gain, is_cut = _millimeters(recording)
@@ -69,6 +83,8 @@ def ecg_paper(
             solid_joinstyle="round",
             gid=f"trace {lead}",
         )
+        if waves is not None and lead in waves:
+            _mark(axes, waves[lead], time, trace, (left, base))
         under = trace[: round((3 + 2 * len(lead)) / _MM_PER_SECOND * recording.rate)]
         above = max(7.5, float(np.nanmax(under)) + 1)  # the label never covers a QRS complex
         _write(axes, left + 1.2, base + above, lead, weight="bold")
@@ -106,6 +122,55 @@ def explanation_paper(explanation: Explanation) -> Figure:
         },
         note=f"{against}Orange speaks for {one.label}, blue against it. Not a diagnosis.",
     )
+
+
+def measured_paper(recording: Recording, measured: Measurements) -> Figure:
+    """Draw a recording with its marks: P is blue, QRS vermilion, T green; values are above it.
+
+    The first 10 s of a longer one. Figures are passed on, so they name no recording.
+    """
+    shown = recording.between(0, min(recording.samples, round(_MARKED * recording.rate)))
+    names = ("heart_rate", "pr", "qrs", "qt", "qtc_bazett", "qrs_axis")
+    words = (_in_words(name, measured.values[name]) for name in names)
+    return ecg_paper(
+        shown,
+        title="   ".join(words),
+        waves=measured.waves,
+        note="P blue, QRS vermilion, T green. For research, no medical device.",
+    )
+
+
+def _in_words(name: str, one: Measure) -> str:
+    label, unit = _LABELS[name]
+    return f"{label} {'–' if one.value is None else f'{one.value:.0f}{unit}'}"
+
+
+def _mark(
+    axes: Axes,
+    waves: Waves,
+    time: NDArray[np.float64],
+    trace: NDArray[np.float64],
+    place: tuple[float, float],
+) -> None:
+    """Color the waves of a trace whose row begins at `place`, and tick their peaks."""
+    left, base = place
+    for name in ("p", "qrs", "t"):
+        own = getattr(waves, name)
+        own = own[own[:, 0] < time[-1]]
+        parts, peaks = [], []
+        for onset, peak, offset in own:
+            inside = (time >= onset) & (time <= offset)
+            x = left + time[inside] * _MM_PER_SECOND
+            parts.append(np.column_stack([x, base + trace[inside]]))
+            if peak <= time[-1]:
+                x_peak = left + peak * _MM_PER_SECOND
+                y_peak = base + float(np.interp(peak, time, trace))
+                peaks.append([(x_peak, y_peak + 0.8), (x_peak, y_peak + 2.3)])
+        color = COLORS[name]
+        axes.add_collection(
+            LineCollection(parts, colors=color, linewidths=1.6, zorder=3, gid=f"waves {name}")
+        )
+        axes.add_collection(LineCollection(peaks, colors=color, linewidths=0.8, zorder=3))
 
 
 def _millimeters(recording: Recording) -> tuple[NDArray[np.float64], float, bool]:

@@ -98,6 +98,24 @@ class Neighbors(ReadAs):
     neighbors: list[Neighbor]  # nearest first
 
 
+class MeasuredValue(BaseModel):
+    """The median of beats with its 95 % interval, or the reason why there is none."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    reason: str | None
+    unit: str
+
+
+class MeasuredRecording(BaseModel):
+    """What was measured; all times in seconds."""
+
+    beats: list[float]
+    values: dict[str, MeasuredValue]  # heart_rate, pr, qrs, qt, …
+    waves: dict[str, dict[str, list[list[float]]]]  # by lead and 'p', 'qrs' or 't': onset to offset
+
+
 class ResultList(BaseModel, Generic[_T]):
     """Of a batch."""
 
@@ -108,7 +126,7 @@ def make_api(service: Service) -> FastAPI:
     """The endpoints; `clocs.web.shield` protects them."""
     app = FastAPI(
         title="clocs service",
-        description="Embeddings, predictions and neighbors of ECGs.",
+        description="Embeddings, predictions, measurements and neighbors of ECGs.",
         version=__version__,
         docs_url=None,
         redoc_url=None,
@@ -214,6 +232,11 @@ def _add_computations(app: FastAPI, service: Service) -> None:
     async def prediction(request: Request, name: ModelName, array: Array) -> Response:
         """The classes that a classifier predicts for an ECG, or for each of a batch."""
         return await answer(request, Computation("prediction", name), array)
+
+    @app.post("/measurements", responses=_responses(MeasuredRecording), **described)
+    async def measurements(request: Request, array: Array) -> Response:
+        """Waves, intervals, axes and amplitudes of an ECG, or of each of a batch."""
+        return await answer(request, Computation("measurements"), array)
 
     @app.post("/neighbors", responses=_responses(Neighbors), **described)
     async def neighbors(

@@ -26,6 +26,8 @@ from prometheus_client import (
 from clocs.errors import ClocsError, SettingError
 from clocs.files import digest
 from clocs.models.classifier import Classifier, first_encoder, load
+from clocs.models.delineator import TRUNK
+from clocs.models.measure import measure
 from clocs.models.predict import decide_each
 from clocs.patients.build_index import index_encoder, open_index
 from clocs.patients.embed import embed_each
@@ -35,7 +37,7 @@ from clocs.recording import Recording
 from clocs.service.batching import Batcher
 from clocs.service.bodies import Limits, example_recording, read_body
 from clocs.training.card import weights_path
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.web.body_reader import BodyReader
 from clocs.web.shield import RefusedError
 
@@ -61,7 +63,7 @@ class UnknownModelError(ClocsError):
 class Computation:
     """What is computed; requests with equal tasks are computed together."""
 
-    endpoint: Literal["embedding", "prediction", "neighbors"]
+    endpoint: Literal["embedding", "prediction", "neighbors", "measurements"]
     model: str = ""
     k: int = 10
     level: Level = "patient"
@@ -199,6 +201,25 @@ class ServedIndex:
         return index.table(hits).select(columns).to_dicts()
 
 
+class ServedDelineator:
+    """What marks waves and measures them: of the package, and loaded when first asked for."""
+
+    @cached_property
+    def takes(self) -> InputSpec:
+        """The leads that its trunk takes."""
+        return InputSpec.from_checkpoint(load_checkpoint(TRUNK))
+
+    def compute(self, task: Computation, recordings: Sequence[Recording]) -> list[Result]:
+        """The measurements of each."""
+        made: list[Result] = []
+        for one in recordings:
+            try:
+                made.append(measure(one).to_dict())
+            except ClocsError as error:
+                made.append(error)
+        return made
+
+
 class Metrics:
     """What is counted; `text` is what Prometheus reads."""
 
@@ -241,6 +262,7 @@ class Service:
         self.state: Literal["loading", "ready", "stopping"] = "loading"
         self.models: dict[str, ServedModel] = {}
         self.index: ServedIndex | None = None
+        self._delineator = ServedDelineator()
         self.limits, self.show_ids = limits or Limits(), show_ids
         self.reader = BodyReader(read_body, at_once=_BODIES)
         self.metrics = Metrics()
@@ -296,12 +318,14 @@ class Service:
             headers = {"retry-after": "2", "connection": "close"}
             raise RefusedError(503, f"the service {why}; try again in a moment", headers)
 
-    def served(self, task: Computation) -> ServedModel | ServedIndex:
+    def served(self, task: Computation) -> ServedModel | ServedIndex | ServedDelineator:
         """What computes a task.
 
         Raises:
             UnknownModelError: There is none.
         """
+        if task.endpoint == "measurements":
+            return self._delineator
         if not task.model:
             if self.index is None:
                 raise UnknownModelError("no index is served; start the service with `index`")

@@ -1,0 +1,240 @@
+"""`clocs.measure`: waves, intervals, axes and amplitudes of a recording; tables of many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+
+from clocs.errors import ClocsError, SettingError, UnusableError
+from clocs.files import csv_cell, private_folder, replacing, write_atomic, writing
+from clocs.formats.base import ReadOptions
+from clocs.formats.read import Found, find_recordings, read_several, without_folders
+from clocs.measurements.intervals import UNITS, Beats, Measure, find_beats, measure_beats
+from clocs.measurements.waves import Waves
+from clocs.models.delineator import delineate
+from clocs.patients.embeddings import check_table
+from clocs.patients.rows import write_rows
+from clocs.patients.sources import RecordingOrError, stores_and_files
+from clocs.recording import Recording, check_varies
+from clocs.store.store import Store
+from clocs.workers import prefetch
+
+Progress = Callable[[int, int], None]
+TABLES = (".parquet", ".csv", ".json")
+_SHORTEST = 2.0  # s
+_AHEAD = 8  # recordings
+_ABOUT = {"dataset": pl.String, "file": pl.String, "patient": pl.String, "recording": pl.String}
+_ROW = {**_ABOUT, "seconds": pl.Float64, "beats": pl.Int64}
+_WAVE = {**_ABOUT, "lead": pl.String, "wave": pl.String}
+_WAVE |= dict.fromkeys(("onset", "peak", "offset"), pl.Float64)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What was measured of a recording.
+
+    Attributes:
+        waves: Of each lead, onsets, peaks and offsets of P, QRS and T.
+        beats: The beats, each with its waves in all leads.
+        values: Heart rate, intervals, axes and amplitudes by the names of `UNITS`, each with its
+            interval or the reason why there is none.
+    """
+
+    waves: Mapping[str, Waves]
+    beats: Beats
+    values: Mapping[str, Measure]
+
+    def row(self) -> dict[str, Any]:
+        """Columns of a table: NAME, NAME_low, NAME_high and NAME_reason for each of `UNITS`."""
+        made: dict[str, Any] = {"beats": len(self.beats.marks)}
+        for name, one in self.values.items():
+            parts = asdict(one)
+            made[name] = parts.pop("value")
+            made |= {f"{name}_{part}": value for part, value in parts.items()}
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON; times in s."""
+        leads = {
+            lead: {name: getattr(own, name).round(4).tolist() for name in ("p", "qrs", "t")}
+            for lead, own in self.waves.items()
+        }
+        values = {name: {**asdict(one), "unit": UNITS[name]} for name, one in self.values.items()}
+        times = self.beats.times.round(4).tolist() if len(self.beats.marks) else []
+        return {"beats": times, "values": values, "waves": leads}
+
+
+def measure(recording: Recording) -> Measurements:
+    """Mark P, QRS and T in every lead, and measure heart rate, intervals, axes and amplitudes.
+
+    Args:
+        recording: As `clocs.read` gives it, of 2 s at least, with any leads. Of aVF and the other
+            limb leads, those that follow from I and II are measured, too.
+
+    Raises:
+        UnusableError: It is too short, or flat in every lead.
+    """
+    if recording.seconds < _SHORTEST:
+        detail = f"{recording.id} lasts {recording.seconds:.2f} s; {_SHORTEST:g} s are needed"
+        raise UnusableError("too short", detail)
+    check_varies(recording)
+    whole = recording.with_limb_leads()
+    waves = delineate(whole)
+    beats = find_beats(waves)
+    values = measure_beats(beats, whole.signal, whole.rate, in_mv=whole.unit == "mV")
+    return Measurements(waves, beats, values)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A recording of a store or file, and what was measured of it or why nothing was.
+
+    Attributes:
+        about: The first columns of the table.
+        recording: None where it cannot be read.
+        found: What was measured.
+    """
+
+    about: dict[str, Any]
+    recording: Recording | None
+    found: Measurements | ClocsError
+
+
+def measure_table(
+    *sources: Store | Path | str,
+    out: Path | str | None = None,
+    waves: bool = False,
+    recording: str | None = None,
+    rate: float | None = None,
+    unit: str | None = None,
+    lead_names: Mapping[str, str] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> pl.DataFrame:
+    """Mark P, QRS and T in recordings, and measure heart rate, intervals, axes and amplitudes.
+
+    Args:
+        sources: Stores; or recordings' files of any format, folders and zips.
+        out: Table to write, .parquet, .csv or .json; on the command line also a drawing of one
+            recording on ECG paper with the marks, .png, .svg or .pdf.
+        waves: One row per wave, with its lead, onset, peak and offset in seconds, instead of one
+            row per recording.
+        recording: Only the recording of this ID, of stores and files that hold several.
+        rate: Sampling rate in Hz of files that do not give it.
+        unit: Unit of the samples of such files, such as 'mV'.
+        lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
+            mapping.
+        progress: Called with (recordings done, recordings in total).
+
+    Returns:
+        One row per recording: of each measurement the median of beats, the ends of its 95 %
+        interval, and a reason where there is none; `problem` says why nothing was measured.
+    """
+    if out is not None:
+        check_table(Path(out), TABLES)
+    options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
+    made: list[dict[str, Any]] = []
+    for one in measure_each(sources, options, recording, progress):
+        if isinstance(one.found, ClocsError):
+            made.append(one.about | {"problem": str(one.found)})
+        elif waves:
+            made += [one.about | row for row in _wave_rows(one.found)]
+        else:
+            made.append(one.about | one.found.row())
+    table = _table(made, waves=waves)
+    if out is not None:
+        _write(table, Path(out))
+    return table
+
+
+def measure_each(
+    sources: Sequence[Store | Path | str],
+    options: ReadOptions,
+    only: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[Measured]:
+    """Every recording of stores and files, or those of one ID, measured ahead in threads."""
+    stores, files = stores_and_files(sources, split=None, cohort=None)
+    found = find_recordings(files, options) if files else []
+    total = sum(len(store) for store, _ in stores) + len(found) if only is None else 1
+    items = (one for part in (_of_stores(stores, only), _of_files(found, options)) for one in part)
+    wanted = (one for one in items if only in (None, one[0].get("recording"), one[0].get("file")))
+    done = 0
+    for done, one in enumerate(prefetch(_measured, wanted, _AHEAD), start=1):
+        progress(done, total)
+        yield one
+    if only is not None and not done:
+        raise SettingError(f"there is no recording {only!r} in what was given")
+
+
+def _of_stores(
+    stores: Iterable[tuple[Store, object]], only: str | None
+) -> Iterator[tuple[dict[str, Any], Recording]]:
+    for store, _ in stores:
+        if only is None:
+            each: Iterable[Recording] = store.iter_recordings()
+        else:
+            each = [store.recording(only)] if only in store.table["id"] else []
+        for one in each:
+            about = {"dataset": store.manifest.dataset, "patient": one.patient}
+            yield about | {"recording": one.id, "seconds": one.seconds}, one
+
+
+def _of_files(
+    found: Sequence[Found | tuple[str, ClocsError]], options: ReadOptions
+) -> Iterator[tuple[dict[str, Any], RecordingOrError]]:
+    names = without_folders([one.name if isinstance(one, Found) else one[0] for one in found])
+    for name, read in zip(names, read_several(found, options) if found else (), strict=True):
+        if isinstance(read, Recording):
+            yield {"file": name, "recording": read.id, "seconds": read.seconds}, read
+        else:
+            yield {"file": name}, (name, ClocsError(str(read[1]).replace(read[0], name)))
+
+
+def _measured(item: tuple[dict[str, Any], RecordingOrError]) -> Measured:
+    about, read = item
+    if not isinstance(read, Recording):
+        return Measured(about, None, read[1])
+    if torch.get_num_threads() > 1:
+        torch.set_num_threads(1)  # of this thread: there is one per core
+    try:
+        return Measured(about, read, measure(read))
+    except ClocsError as error:
+        return Measured(about, read, error)
+
+
+def _wave_rows(found: Measurements) -> Iterator[dict[str, Any]]:
+    for lead, own in found.waves.items():
+        rows = [
+            (wave.upper(), *times)
+            for wave in ("p", "qrs", "t")
+            for times in getattr(own, wave).round(4).tolist()
+        ]
+        for wave, onset, peak, offset in sorted(rows, key=lambda row: row[1]):
+            yield {"lead": lead, "wave": wave, "onset": onset, "peak": peak, "offset": offset}
+
+
+def _table(made: list[dict[str, Any]], *, waves: bool) -> pl.DataFrame:
+    schema: dict[str, Any] = dict(_WAVE if waves else _ROW)
+    if not waves:
+        for name in UNITS:
+            schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64)
+            schema[f"{name}_reason"] = pl.String
+    return pl.DataFrame(made, {**schema, "problem": pl.String})
+
+
+def _write(table: pl.DataFrame, path: Path) -> None:
+    private_folder(path.parent)
+    if path.suffix == ".parquet":
+        write_rows(table, path)
+    elif path.suffix == ".json":
+        write_atomic(path, json.dumps(table.to_dicts(), allow_nan=False).encode())
+    else:
+        with writing(path), replacing(path) as temporary:
+            text = pl.col(pl.String).map_elements(csv_cell, pl.String)
+            table.with_columns(text).write_csv(temporary)
