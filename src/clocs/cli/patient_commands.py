@@ -16,7 +16,7 @@ from clocs.errors import SettingError
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.table import Table
+    from rich.console import RenderableType
 
 SHOWN = 40  # rows of a table in the terminal
 
@@ -111,7 +111,7 @@ def _draw_marks(call: Call, file: Path) -> Answer:
     return Answer({"file": str(file), **one.found.to_dict()}, [f"The drawing is {file}."])
 
 
-def _measurements_table(rows: pl.DataFrame) -> Table:
+def _measurements_table(rows: pl.DataFrame) -> RenderableType:
     """One row per recording: medians of beats, or why there are none; or one row per wave."""
     shown: list[tuple[Any, ...]] = []
     if "wave" in rows.columns:

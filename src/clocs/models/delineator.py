@@ -263,9 +263,13 @@ def shipped_delineator() -> Delineator:
     assert all(name.startswith("trunk.") for name in missing)
     for name, module in [*network.named_modules()]:
         if isinstance(module, nn.Sequential):
-            module[0], module[1] = fuse_conv_bn_eval(*module), nn.Identity()
+            conv, norm = module
+            assert isinstance(conv, nn.Conv1d) and isinstance(norm, nn.BatchNorm1d)
+            module[0], module[1] = fuse_conv_bn_eval(conv, norm), nn.Identity()
         elif name.startswith("trunk.convs.") and name.count(".") == 2 and "stem" not in name:
             assert isinstance(module, nn.ModuleDict)
-            module["conv"] = fuse_conv_bn_eval(module["conv"], module["norm"])
+            conv, norm = module["conv"], module["norm"]
+            assert isinstance(conv, nn.Conv1d) and isinstance(norm, nn.BatchNorm1d)
+            module["conv"] = fuse_conv_bn_eval(conv, norm)
             module["norm"] = nn.Identity()
     return network

@@ -29,7 +29,12 @@ Progress = Callable[[int, int], None]
 TABLES = (".parquet", ".csv", ".json")
 _SHORTEST = 2.0  # s
 _AHEAD = 8  # recordings
-_ABOUT = {"dataset": pl.String, "file": pl.String, "patient": pl.String, "recording": pl.String}
+_ABOUT: dict[str, type[pl.DataType]] = {
+    "dataset": pl.String,
+    "file": pl.String,
+    "patient": pl.String,
+    "recording": pl.String,
+}
 _ROW = {**_ABOUT, "seconds": pl.Float64, "beats": pl.Int64}
 _WAVE = {**_ABOUT, "lead": pl.String, "wave": pl.String}
 _WAVE |= dict.fromkeys(("onset", "peak", "offset"), pl.Float64)
