@@ -8,11 +8,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft, rfftfreq
-from scipy.ndimage import maximum_filter1d, uniform_filter1d
-from scipy.signal import butter, find_peaks, sosfreqz
 
 from clocs.recording import Recording
 
+Array = NDArray[np.float64]
 SLOWEST, FASTEST = 20, 300  # beats per minute
 _LEADS = ("II", "V5", "V2")  # the first two or three are enough for noise to differ
 _SECONDS = 60.0  # of a long recording
@@ -36,13 +35,54 @@ def qrs_complexes(signal: NDArray[np.float64], rate: float) -> NDArray[np.int64]
     scale = np.percentile(np.abs(filtered), 99, axis=1, keepdims=True)
     steep = np.divide(filtered, scale, out=np.zeros_like(filtered), where=scale > 0)
     # The limit keeps a single artifact from dwarfing every beat around it.
-    power = uniform_filter1d(np.clip(steep**2, 0, 4).mean(axis=0), round(_WIDTH * rate))
-    energy = np.sqrt(np.maximum(power, 0))  # a running sum ends a little below zero
-    nearby = maximum_filter1d(energy, round(2.5 * rate))
-    found, _ = find_peaks(
-        energy, height=_HEIGHT * nearby, distance=max(1, round(_REFRACTORY * rate)), prominence=0.1
-    )
-    return np.asarray(found, np.int64)
+    power = np.clip(steep**2, 0, 4).mean(axis=0, dtype=np.float64)
+    energy = np.sqrt(np.maximum(_running_mean(power, round(_WIDTH * rate)), 0))
+    nearby = _running_maximum(energy, round(2.5 * rate))
+    return _peaks(energy, _HEIGHT * nearby, max(1, round(_REFRACTORY * rate)), 0.1)
+
+
+# SciPy has these three, too, but importing scipy.signal takes a quarter of a prediction's time.
+
+
+def _running_mean(values: Array, width: int) -> Array:
+    """(n,) the mean of so many values around each; beyond the ends they are reflected."""
+    width = max(1, width)
+    sums = np.cumsum(np.pad(values, (width // 2 + 1, width - width // 2), "symmetric"))
+    return np.asarray((sums[width:] - sums[:-width])[: len(values)] / width)
+
+
+def _running_maximum(values: Array, width: int) -> Array:
+    """(n,) the greatest of so many values around each."""
+    half = max(1, width // 2)
+    size = 2 * half + 1
+    padded = np.pad(values, (half, half + size - 1 - (len(values) + 2 * half - 1) % size))
+    blocks = padded.reshape(-1, size)  # a window is the end of one and the start of the next
+    ahead = np.maximum.accumulate(blocks, axis=1).ravel()
+    behind = np.maximum.accumulate(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
+    return np.asarray(np.maximum(behind[: len(values)], ahead[size - 1 :][: len(values)]))
+
+
+def _peaks(values: Array, height: Array, distance: int, prominence: float) -> NDArray[np.int64]:
+    """Samples of the peaks of this height, the highest within a distance, that stand out."""
+    middle = values[1:-1]
+    found = 1 + np.flatnonzero((middle > values[:-2]) & (middle >= values[2:]))
+    found = found[values[found] >= height[found]]
+    kept = np.ones(len(found), np.bool_)
+    for place in np.argsort(values[found])[::-1].tolist():
+        if kept[place]:
+            near = np.abs(found - found[place]) < distance
+            near[place] = False
+            kept[near] = False
+    made = []
+    for at in found[kept].tolist():
+        higher = np.flatnonzero(values > values[at])
+        right = int(np.searchsorted(higher, at))
+        start = higher[right - 1] + 1 if right else 0
+        stop = higher[right] if right < len(higher) else len(values)
+        base = max(values[start : at + 1].min(), values[at:stop].min())
+        if values[at] - base >= prominence:
+            made.append(at)
+    return np.array(made, np.int64)
 
 
 def _steep(signal: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
@@ -54,12 +94,11 @@ def _steep(signal: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _steepness(samples: int, rate: float) -> NDArray[np.float32]:
-    """What is kept of each frequency by a Butterworth filter forwards and backwards."""
-    high = min(_BAND[1], 0.45 * rate)
-    filters = butter(2, (_BAND[0], high), "bandpass", fs=rate, output="sos")
-    return np.asarray(
-        np.abs(sosfreqz(filters, rfftfreq(samples, 1 / rate), fs=rate)[1]) ** 2, np.float32
-    )
+    """What a Butterworth filter of order 2 keeps of each frequency, forwards and backwards."""
+    low, high = np.tan(np.pi * np.array((_BAND[0], min(_BAND[1], 0.45 * rate))) / rate)
+    hertz = np.minimum(rfftfreq(samples, 1 / rate), 0.4999 * rate)
+    at = np.maximum(np.tan(np.pi * hertz / rate), 1e-9)
+    return np.asarray(1 / (1 + ((at**2 - low * high) / (at * (high - low))) ** 4), np.float32)
 
 
 def _line(signal: NDArray[np.float64]) -> NDArray[np.float64]:
