@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs.measurements.beats import typical_beat
+from clocs.measurements.check import Finding, doubt
 from clocs.measurements.electrodes import CHEST_FAULTS, LIMB_FAULTS, fault_matrix, with_fault
 from clocs.recording import STANDARD_LEADS, Recording, quantize
 
@@ -122,3 +123,10 @@ def test_nothing_is_said_about_a_recording_without_beats(recordings: list[Record
     noise = np.random.default_rng(0).standard_normal((12, 400))
     assert clocs.check(with_signal(recordings[0], noise)) == []
     assert clocs.check(with_signal(recordings[0], np.zeros((12, 5000)))) == []
+
+
+def test_a_wrong_gain_is_in_doubt_only_for_models_that_read_voltages() -> None:
+    found = [Finding("gain", "amplitudes are about ten times too large", 1.0, ("I", "II"))]
+    assert doubt(found, ("II",)) is None
+    assert doubt(found, ("II",), in_mv=True) == "amplitudes are about ten times too large"
+    assert doubt(found, ("V1",), in_mv=True) is None

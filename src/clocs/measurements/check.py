@@ -121,16 +121,16 @@ def examine(recording: Recording, *, correct: bool = False) -> tuple[Recording, 
     return recording, found
 
 
-def doubt(findings: Collection[Finding], leads: Collection[str]) -> str | None:
+def doubt(
+    findings: Collection[Finding], leads: Collection[str], *, in_mv: bool = False
+) -> str | None:
     """Why what a model makes of these leads would not hold; None where it would.
 
-    Models see frames of a fixed size, whatever the gain, and know of flat leads.
+    Models know of flat leads, and see frames of a fixed size, whatever the gain, unless they take
+    mV (`in_mv`).
     """
-    words = [
-        one.sentence
-        for one in findings
-        if one.kind not in ("gain", "flat") and {*one.leads} & {*leads}
-    ]
+    known = ("flat",) if in_mv else ("flat", "gain")
+    words = [one.sentence for one in findings if one.kind not in known and {*one.leads} & {*leads}]
     return "; ".join(words) or None
 
 

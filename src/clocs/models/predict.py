@@ -390,12 +390,13 @@ def decide(classifier: Classifier, means: Means) -> Decisions:
         away = distance(classifier.reference, vectors).numpy()
     least, greatest = card.limits.get("ecg_share", -np.inf), card.limits.get("distance", np.inf)
     paced = any("pacing" in one or "paced" in one for one in card.meanings.values())
+    in_mv = any(one.card.in_mv for one in classifier.encoders)
     why: list[str | None] = []
     each = zip(share.tolist(), flat.tolist(), away.tolist(), means.there.tolist(), strict=True)
     for own, still, far, place in each:
         about = means.about[place]
         findings = [one for one in about["findings"] if not (paced and one.kind == "paced")]
-        doubts = doubt(findings, about["leads_used"])
+        doubts = doubt(findings, about["leads_used"], in_mv=in_mv)
         words = [] if doubts is None else [f"the recording may be faulty: {doubts}"]
         if own < least and still >= _MOSTLY:
             words.append(f"no signal: {still:.0%} of the time is flat")
