@@ -82,6 +82,19 @@ def test_a_name_that_is_taken_is_refused_and_replaced_only_when_asked(
     assert [one["name"] for one in client.get("/api/cohorts").json()] == ["AF"]
 
 
+def test_a_cohort_is_renamed_and_deleted(client: httpx.Client, own: Session) -> None:
+    codes = list(own.codes[:3])
+    save(client, "AF", codes)
+    save(client, "other", codes)
+    assert client.patch("/api/cohorts/AF", json={"name": "Other"}).status_code == 409
+    assert client.patch("/api/cohorts/AF", json={"name": "../x"}).status_code == 422
+    renamed = client.patch("/api/cohorts/AF", json={"name": "Fibrillation"})
+    assert renamed.status_code == 200 and renamed.json()["codes"] == codes
+    assert client.delete("/api/cohorts/AF").status_code == 404
+    assert client.delete("/api/cohorts/other").status_code == 204
+    assert [one["name"] for one in client.get("/api/cohorts").json()] == ["Fibrillation"]
+
+
 def test_of_two_who_save_the_same_name_at_once_one_is_refused(tmp_path: Path) -> None:
     start = threading.Barrier(4)
     outcomes: list[str] = []

@@ -204,3 +204,36 @@ def test_a_lasso_drawn_on_the_first_projection_finds_the_same_patients_on_the_se
     assert page.evaluate(IN_COLOR) == count  # the polygon is of the other map
     page.keyboard.press("Escape")
     page.wait_for_function("() => clocs.look.filter((v, i) => i % 4 === 3 && v < 8).length === 390")
+
+
+def test_a_search_that_finds_nobody_and_a_link_to_nobody_say_why(
+    new_page: Callable[..., Page], served: Served
+) -> None:
+    page = new_page()
+    page.goto(f"{served.url}/?find=SB&hide=labels:SB")
+    page.wait_for_selector("html[data-ready=all]")
+    expect(page.locator("#found")).to_contain_text("the legend hides")
+    page.fill("#search", "xyzzy")
+    expect(page.locator("#found")).to_contain_text("begins with “xyzzy”")
+    for code in ("0123456789", "nonsense"):
+        page.goto(f"{served.url}/?patient={code}")
+        page.wait_for_selector("html[data-ready=all]")
+        expect(page.locator("#detail .error")).to_contain_text(code)
+
+
+def test_the_list_is_sorted_and_the_map_colored_by_a_column_of_the_store(
+    new_page: Callable[..., Page], served: Served
+) -> None:
+    page = new_page()
+    page.goto(served.url)
+    page.wait_for_selector("html[data-columns=ready]")
+    page.click("#list-box summary")
+    page.select_option("#list-sort", "age")
+    ages = (
+        "list => [...list.querySelectorAll('button')]"
+        ".map(one => parseInt(one.textContent.match(/(\\d+) years/)[1]))"
+    )
+    found = page.locator("#list").evaluate(ages)
+    assert len(found) > 10 and found == sorted(found)
+    page.click("#list-turn")
+    assert page.locator("#list").evaluate(ages) == sorted(found, reverse=True)

@@ -84,7 +84,7 @@ def test_calipers_measure_time_rate_and_amplitude_by_pointer_and_keys(
     expect(page.locator("#detail .rate")).to_contain_text("bpm")
     page.get_by_role("button", name="Calipers").click()
     reading = page.locator("#detail output")
-    expect(reading).to_have_text("II: 800 ms, 75 bpm, 0.50 mV")  # where they begin
+    expect(reading).to_have_text("")  # nothing is measured yet
     _, _, second, mv = page.evaluate(PLACE, ["#ecg", "V1"])
     drag(page, "V1", (0.5, 0.0), (1.25, 1.0))
     expect(reading).to_contain_text("V1: ")
@@ -108,6 +108,10 @@ def test_calipers_measure_time_rate_and_amplitude_by_pointer_and_keys(
     expect(page.locator(".scale")).to_contain_text("50 mm/s, 20 mm/mV")
     assert measured(page) == now
     expect_in_url(page, "gain=20&speed=50")
+    page.click("#detail [data-value=beat]")  # an average beat has a time of its own
+    expect(reading).to_have_text("")
+    page.click("#detail [data-value=stacked]")
+    assert measured(page) == now
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     assert violations(page) == []
     page.locator("#ecg").focus()

@@ -72,6 +72,7 @@ def test_the_description_lists_every_endpoint(session: Session) -> None:
         "/api/projection",
         "/api/heart-rates",
         "/api/heart-rates/values",
+        "/api/columns",
         "/api/distances",
         "/api/names",
         "/api/patients/{code}",

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from clocs import Store
-from clocs.explorer.session import NO_VALUE, Session, packed_signal
+from clocs.explorer.session import Session
 from clocs.recording import Gap
-from clocs.web.packing import unpack
+from clocs.web.packing import NO_VALUE, packed_signal, unpack
 
 
 def test_neighbors_are_the_nearest_other_patients(session: Session) -> None:

@@ -88,6 +88,7 @@ def embed_stores(
     if shorter. Vectors that were computed before are read.
     """
     from clocs.patients.embed import embed_levels
+    from clocs.patients.encode import known_leads
     from clocs.training.checkpoint import load_checkpoint
 
     common = set.intersection(*(set(with_derived(store.leads)) for store in stores))
@@ -99,6 +100,8 @@ def embed_stores(
     encoder = load_checkpoint(checkpoint)
     frame, trained = encoder.card.frame, encoder.card.leads
     leads = [lead for lead in trained if lead in common]
+    if not leads and known_leads(encoder):  # a single lead without a name takes the place of one
+        leads = list(trained)
     leads = leads or [lead for lead in with_derived(stores[0].leads) if lead in common]
     note = (
         f"embedded with {', '.join(leads)} because not every store has all leads that the "

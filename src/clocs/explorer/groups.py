@@ -67,13 +67,17 @@ def save_cohort(
         NameTakenError: There is a cohort of this name, or of one that differs in case alone.
         SettingError: The name is no good name of a file.
     """
+    return _save(folder, name, cohort_text(patients).encode(), replace=replace)
+
+
+def _save(folder: Path, name: str, content: bytes, *, replace: bool = False) -> str:
     name = unicodedata.normalize("NFC", " ".join(name.split()))
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise SettingError(
             f"a name of a cohort has up to {LONGEST_NAME} letters, digits, spaces and .,()+=-_ and "
             "begins with a letter or a digit"
         )
-    content, files = cohort_text(patients).encode(), cohort_files(folder)
+    files = cohort_files(folder)
     taken = {one.casefold(): one for one in files}.get(name.casefold())
     if taken is not None and replace:
         write_atomic(files[taken], content)
@@ -97,6 +101,28 @@ def save_cohort(
     return name
 
 
+def remove_cohort(folder: Path, name: str) -> None:
+    """Delete the file of a cohort."""
+    with writing(folder):
+        _file_of(folder, name).unlink(missing_ok=True)
+
+
+def rename_cohort(folder: Path, name: str, new: str) -> str:
+    """Give a cohort another name, which nobody has; returns that name."""
+    old = _file_of(folder, name)
+    with writing(folder):
+        made = _save(folder, new, old.read_bytes())
+        old.unlink(missing_ok=True)
+    return made
+
+
+def _file_of(folder: Path, name: str) -> Path:
+    file = cohort_files(folder).get(unicodedata.normalize("NFC", name))
+    if file is None:
+        raise NotFoundError(f"there is no cohort {name[:LONGEST_NAME]!r}")
+    return file
+
+
 def list_cohorts(session: Session) -> list[dict[str, Any]]:
     """The saved cohorts, those that cannot be read with the reason."""
     found = []
@@ -114,9 +140,7 @@ def list_cohorts(session: Session) -> list[dict[str, Any]]:
 
 def saved_cohort(session: Session, name: str) -> dict[str, Any]:
     """The pseudonyms of a saved cohort, and its file, whose folder is shown only where IDs are."""
-    file = cohort_files(session.cohorts).get(unicodedata.normalize("NFC", name))
-    if file is None:
-        raise NotFoundError(f"there is no cohort {name[:LONGEST_NAME]!r}")
+    file = _file_of(session.cohorts, name)
     try:
         rows, elsewhere = _rows_of(session, read_cohort(file))
     except SettingError:  # it names the folder

@@ -65,6 +65,11 @@ class SavedClassifiers:
         """Of the classifiers."""
         return [one.card.name for one in self._explainers]
 
+    @property
+    def first(self) -> Classifier:
+        """The one that predicts all patients."""
+        return self._explainers[0].classifier
+
     def predict(self, source: ShownRecording) -> list[dict[str, Any]]:
         """What each of them predicts, or why it does not; classes by descending probability.
 

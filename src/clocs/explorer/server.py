@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from clocs._version import __version__
 from clocs.explorer import groups
+from clocs.explorer.columns import Columns
 from clocs.explorer.heart_rates import RatesState
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.predictions import ShownRecording
@@ -27,7 +28,7 @@ from clocs.files import csv_text
 from clocs.recording import Recording
 from clocs.web import shield
 from clocs.web.body_reader import BodyReader
-from clocs.web.packing import LONGEST, packed_signal
+from clocs.web.packing import LONGEST, pack, packed_signal
 from clocs.web.pages import add_pages
 from clocs.web.uploads import FORM, read_posted
 
@@ -60,8 +61,11 @@ class TwoGroups(BaseModel):
     second: Codes
 
 
-class NewCohort(Group):
+class Name(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class NewCohort(Group, Name):
     replace: bool = False  # a cohort of this name
 
 
@@ -108,6 +112,8 @@ def make_api(session: Session) -> FastAPI:
 
 
 def _add_session(app: FastAPI, session: Session) -> None:
+    further = Columns(session)
+
     @app.get("/api/session")
     def facts() -> dict[str, Any]:
         """About the session."""
@@ -137,6 +143,11 @@ def _add_session(app: FastAPI, session: Session) -> None:
     def rates() -> Response:
         """Heart rates of all patients, in the order of the map, packed."""
         return _binary(session.rates())
+
+    @app.get("/api/columns", **_BINARY)
+    def columns() -> Response:
+        """Further columns of all patients, packed: of the stores, and predictions once made."""
+        return _binary(pack(*further.packed()))
 
     @app.get("/api/distances")
     def distances() -> dict[str, Any]:
@@ -251,6 +262,16 @@ def _add_groups(app: FastAPI, session: Session) -> None:
     def cohort(name: CohortName) -> dict[str, Any]:
         """The patients of a saved cohort."""
         return groups.saved_cohort(session, name)
+
+    @app.patch("/api/cohorts/{name}")
+    def rename(name: CohortName, new: Name) -> dict[str, Any]:
+        """Give a saved cohort another name; 409 where it is taken."""
+        return groups.saved_cohort(session, groups.rename_cohort(session.cohorts, name, new.name))
+
+    @app.delete("/api/cohorts/{name}", status_code=204)
+    def remove(name: CohortName) -> None:
+        """Delete a saved cohort."""
+        groups.remove_cohort(session.cohorts, name)
 
     @app.post("/api/groups/comparison")
     def comparison(two: TwoGroups) -> dict[str, Any]:

@@ -8,9 +8,10 @@ shown together with IDs only.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.datasets.label_names import label_name
+from clocs.datasets.label_names import LabelName, label_name
 from clocs.datasets.pseudonyms import keyed_hash
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.embed_stores import ReferenceDistances
@@ -36,6 +37,14 @@ from clocs.web.packing import pack
 
 DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
 NEIGHBORS = 10
+_KEPT = 64  # recordings in memory
+SLOTS = 35  # looks of labels: seven hues, twice, in five shapes
+_COMMON = {  # codes of frequent labels, whose colors are far apart
+    label_name(label).code: slot
+    for slot, label in enumerate(
+        ("NSR", "AF", "SB", "STach", "IAVB", "RBBB", "LBBB", "PAC", "PVC", "AFL", "SVT", "STD")
+    )
+}
 
 
 class NotFoundError(ClocsError):
@@ -111,9 +120,12 @@ class Session:
         rows = self.embeddings.rows.select("dataset", "labels")
         pairs = set(rows.explode("labels").drop_nulls().unique().iter_rows())
         used = {label: sorted(d for d, own in pairs if own == label) for label in self.labels}
+        named = [
+            label_name(label, datasets[0] if datasets else "") for label, datasets in used.items()
+        ]
         return [
-            vars(label_name(label, datasets[0] if datasets else "")) | {"datasets": datasets}
-            for label, datasets in used.items()
+            vars(one) | {"datasets": datasets, "slot": slot}
+            for one, datasets, slot in zip(named, used.values(), color_slots(named), strict=True)
         ]
 
     @cached_property
@@ -224,7 +236,8 @@ class Session:
     def patient(self, code: str) -> dict[str, Any]:
         """A patient's facts and recordings."""
         row = self.row(code)
-        table = self._recordings(row)
+        dataset, places = self._recordings(row)
+        table = [self.stores[dataset].table.row(place, named=True) for place in places]
         listed = [
             recording_facts(one["leads"], one["samples"], one["rate"], one["unit"])
             | {
@@ -233,7 +246,7 @@ class Session:
                 "labels": one["labels"],
                 "episodes": sorted({episode["label"] for episode in one["episodes"]}),
             }
-            for number, one in enumerate([] if table is None else table.iter_rows(named=True))
+            for number, one in enumerate(table)
         ]
         return self.summary(row) | {"recordings": listed}
 
@@ -246,12 +259,11 @@ class Session:
     def recording(self, code: str, number: int) -> Recording:
         """One of a patient's, under a name that gives no ID away."""
         row = self.row(code)
-        table = self._recordings(row)
-        if table is None or number >= table.height:
+        dataset, places = self._recordings(row)
+        if number >= len(places):
             raise NotFoundError(f"{self.name(row)} has no recording {number + 1}")
-        store = self.stores[self.embeddings.rows["dataset"][row]]
         try:
-            recording = store.recording(int(table["row"][number]))
+            recording = self._read(dataset, places[number])
         except ClocsError:  # it names the recording
             logging.getLogger("clocs.explorer").exception("a recording cannot be read")
             raise SettingError(
@@ -264,16 +276,28 @@ class Session:
         """The same with whose it is, which is for no visitor."""
         return ShownRecording(self.recording(code, number), *self.ids(code))
 
-    def _recordings(self, row: int) -> pl.DataFrame | None:
+    @cached_property
+    def _read(self) -> Callable[[str, int], Recording]:
+        """A recording of a store, by its place; a page asks for the same one several times."""
+        return lru_cache(_KEPT)(lambda dataset, place: self.stores[dataset].recording(place))
+
+    @cached_property
+    def _places(self) -> dict[str, dict[str, list[int]]]:
+        """By dataset and patient: the places of the patient's recordings in the store."""
+        made = {}
+        for dataset, store in self.stores.items():
+            rows = store.table.select("patient").with_row_index("row")
+            made[dataset] = dict(rows.group_by("patient", maintain_order=True).all().iter_rows())
+        return made
+
+    def _recordings(self, row: int) -> tuple[str, list[int]]:
         """In the store's order if IDs are shown, else in the order of their pseudonyms."""
         dataset, patient = self.ids(self.codes[row])
-        store = self.stores.get(dataset)
-        if store is None:
-            return None
-        table = store.table.with_row_index("row").filter(pl.col("patient") == patient)
-        if self.show_ids:
-            return table
-        return table[np.argsort(pseudonyms([(dataset, name) for name in table["id"]], self.key))]
+        places = self._places.get(dataset, {}).get(patient, [])
+        if self.show_ids or len(places) < 2:
+            return dataset, places
+        names = [(dataset, self.stores[dataset].table["id"][place]) for place in places]
+        return dataset, [places[i] for i in np.argsort(pseudonyms(names, self.key))]
 
     # Neighbors
 
@@ -284,23 +308,20 @@ class Session:
     def neighbors(self, code: str, k: int = NEIGHBORS) -> dict[str, Any]:
         """The most similar patients, nearest first."""
         row = self.row(code)
-        found = self.near(self.embeddings.vectors[row], k, exclude=[self.ids(code)])
+        found = self.near(self.embeddings.vectors[row], k + 1, without=row)[:k]
         return {"code": code, "name": self.name(row), "neighbors": found}
 
-    def near(
-        self,
-        vector: NDArray[np.float32],
-        k: int,
-        exclude: Sequence[tuple[str, str] | None] | None = None,
-    ) -> list[dict[str, Any]]:
-        """The patients nearest to a vector, with their distances."""
-        hits = self.index.search(vector[None], k, exclude=exclude)
+    def near(self, vector: NDArray[np.float32], k: int, without: int = -1) -> list[dict[str, Any]]:
+        """The patients nearest to a vector, with their distances, `without` the one of a row."""
+        hits = self.index.search(vector[None], k)
         listed = []
         for row, cosine, distance in zip(
             hits.rows[0], hits.cosine[0], hits.euclidean[0], strict=True
         ):
             if row < 0:
                 break
+            if row == without:
+                continue
             listed.append(self.summary(int(row)) | self._distance(float(cosine), float(distance)))
         return listed
 
@@ -312,12 +333,30 @@ class Session:
 
     def _distance(self, cosine: float, distance: float) -> dict[str, Any]:
         inter = self.sorted_inter
-        share = float(np.searchsorted(inter, distance) / len(inter)) if len(inter) else None
+        # as float32: else all of them would be converted first
+        share = (
+            float(np.searchsorted(inter, np.float32(distance)) / len(inter)) if len(inter) else None
+        )
         return {"cosine": cosine, "distance": distance, "closer_pairs": share}
 
     @cached_property
     def sorted_inter(self) -> NDArray[np.float32]:
         return np.sort(self.distances.inter)
+
+
+def color_slots(labels: Sequence[LabelName]) -> list[int]:
+    """The place of each label among the page's colors: the same in every session, if it is free.
+
+    It depends on the SNOMED CT code, so that sinus rhythm has one color whatever it is called.
+    """
+    taken: dict[int, None] = {}
+    for one in labels:
+        usual = _COMMON.get(one.code)
+        slot = zlib.crc32((one.code or one.label).encode()) % SLOTS if usual is None else usual
+        while slot in taken and len(taken) < SLOTS:
+            slot = (slot + 1) % SLOTS
+        taken[slot if slot not in taken else SLOTS + len(taken)] = None
+    return list(taken)
 
 
 def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:

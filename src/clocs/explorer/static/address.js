@@ -6,7 +6,9 @@ export function read() {
   const one = (name, known) => (known.includes(query.get(name)) ? query.get(name) : known[0]); // the first by default
   const lasso = (query.get("lasso") ?? "").split(";").map((pair) => pair.split(",").map(Number)).filter((p) => p.length === 2 && p.every(Number.isFinite));
   const hidden = query.getAll("hide").map((word) => [word.slice(0, word.indexOf(":")), word.slice(word.indexOf(":") + 1)]);
+  const broken = ["patient", "upload", "with"].find((name) => query.get(name) && !code(name, name === "upload" ? 16 : 10));
   return {
+    broken: broken ? `This link is damaged: ${broken}=${query.get(broken).slice(0, 40)} is no ${broken === "upload" ? "upload" : "patient"}’s code` : null,
     patient: code("patient", 10), upload: code("upload", 16), other: code("with", 10),
     number: Math.max(0, Math.min(99999, Number.parseInt(query.get("recording") ?? "0", 10) || 0)),
     layout: one("layout", ["clinical", "stacked", "beat"]), gain: Number(one("gain", ["10", "5", "20"])), speed: Number(one("speed", ["25", "50"])),

@@ -26,6 +26,7 @@ export const positions = (kind) => binary(`/api/positions${kind ? `?kind=${kind}
 export const projection = () => json("/api/projection");
 export const heartRates = () => json("/api/heart-rates");
 export const heartRateValues = () => binary("/api/heart-rates/values");
+export const columns = () => binary("/api/columns");
 export const distances = () => json("/api/distances");
 export const names = () => json("/api/names");
 export const patient = (code, options) => json(`/api/patients/${code}`, options);
@@ -51,6 +52,8 @@ const post = (path, body, options) => request(path, { ...options, method: "POST"
 export const cohorts = () => json("/api/cohorts");
 export const cohort = (name, options) => json(`/api/cohorts/${encodeURIComponent(name)}`, options);
 export const saveCohort = async (name, codes, replace) => (await post("/api/cohorts", { name, codes, replace })).json();
+export const renameCohort = (name, other) => json(`/api/cohorts/${encodeURIComponent(name)}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify({ name: other }) });
+export const removeCohort = (name) => request(`/api/cohorts/${encodeURIComponent(name)}`, { method: "DELETE" });
 export const comparison = async ([first, second], options) => (await post("/api/groups/comparison", { first, second }, options)).json();
 export const groupBeats = async (codes, options) => (await post("/api/groups/beats", { codes }, options)).json();
 export const groupTable = async (codes) => (await post("/api/groups/table", { codes })).blob();

@@ -51,6 +51,7 @@ class App {
     this.fields = new Fields(session, this.columns, this.rates);
     $("search").value = this.state.search;
     this.filter.setText(this.state.search);
+    const wanted = { color: this.state.color, hidden: this.state.hidden };
     if (!this.fields.all[this.state.color]) this.state.color = "labels";
     for (const [field, value] of this.state.hidden) this.fields.off[field]?.add(value);
     $("summary").textContent = [session.title, `${session.patients.toLocaleString()} patients`].filter(Boolean).join(" · ");
@@ -58,6 +59,7 @@ class App {
     this.tabs = new Tabs(this, session.tabs);
     this.map.describe = (row) => [this.nameOf(row), this.labelsOf(row).join(", ") || "no label", this.factsAt(row)];
     this.map.setPlaces(this.columns.positions);
+    this.list.offer();
     this.recolor();
     await this.map.drawn();
     document.documentElement.dataset.ready = "map";
@@ -67,6 +69,7 @@ class App {
     document.documentElement.dataset.ready = "all";
     this.#follow(everyone.facts.projection);
     this.rates.follow();
+    this.#columns(wanted);
   }
 
   // Names and facts of a row
@@ -179,6 +182,11 @@ class App {
       if (found) this.#mark({ ...clean, visitor: found.position }, found.neighbors);
     } else if (state.patient) {
       const row = this.rowOf(state.patient);
+      if (row < 0) {
+        this.map.mark(clean);
+        this.detail.showProblem(new Error(`There is no patient ${state.patient} on this map. The link may be of another explorer: pseudonyms differ between machines and users`));
+        return;
+      }
       this.map.mark({ ...clean, selected: row });
       if (row >= 0) this.map.reveal(row);
       const found = await this.detail.showPatient(state.patient, state.number);
@@ -189,6 +197,8 @@ class App {
     } else {
       this.map.mark(clean);
       this.detail.showIntro();
+      if (state.broken) this.detail.showProblem(new Error(state.broken));
+      state.broken = null;
     }
   }
 
@@ -257,6 +267,23 @@ class App {
     const filtered = this.filter.clauses.some((one) => one.field === "heart_rate") || this.fields.off.heart_rate.size > 0;
     if (filtered || this.state.color === "heart_rate") this.recolor();
     else this.histograms.update();
+  }
+
+  // Further columns: of the stores at once, and predictions when they are made. `wanted` is what the address asked for.
+  async #columns(wanted) {
+    for (;;) {
+      const made = await api.columns().catch(() => null);
+      if (!made) return;
+      this.fields.add(made);
+      if (this.fields.all[wanted.color]?.further) this.state.color = wanted.color;
+      for (const [field, value] of wanted.hidden) if (this.fields.all[field]?.further) this.fields.off[field].add(value);
+      wanted = { color: this.fields.all[wanted.color] ? "" : wanted.color, hidden: [] };
+      this.list.offer();
+      this.recolor();
+      document.documentElement.dataset.columns = made.facts.state;
+      if (made.facts.state !== "working") return;
+      await new Promise((done) => { setTimeout(done, 2000); });
+    }
   }
 
   // Switch to UMAP when it is ready

@@ -47,20 +47,39 @@ export function askForName(group, codes, done) {
   });
 }
 
-export async function chooseCohort(choose) {
+// Open, rename or delete a saved one; `renamed` and `removed` are told the names.
+export async function chooseCohort({ choose, renamed, removed }) {
   const list = make("ul", { class: "people", "aria-label": "Saved cohorts" }), note = make("p", { class: "quiet", role: "status" }, "Reading …");
   const dialog = open("Saved cohorts", note, list, make("div", { class: "end" }, cancel("Close")));
-  try {
+  const failed = (problem) => Object.assign(note, { className: "error", textContent: sentence(problem.message), hidden: false });
+  const show = async () => {
     const all = await api.cohorts();
-    note.textContent = all.length ? "" : "No cohort is saved yet. Draw a lasso or search, and save the group.";
-    note.hidden = all.length > 0;
-    list.replaceChildren(...all.map((one) => make("li", {}, make("button", {
+    Object.assign(note, { className: "quiet", textContent: all.length ? "" : "No cohort is saved yet. Draw a lasso or search, and save the group.", hidden: all.length > 0 });
+    list.replaceChildren(...all.map(row));
+    list.querySelector("button:enabled")?.focus();
+  };
+  // Deleting asks once more, in the place of the button.
+  const row = (one) => {
+    const change = (text, label, onclick) => make("button", { type: "button", class: "go", "aria-label": `${label} ${one.name}`, onclick }, text);
+    const item = make("li", { class: "cohort" }, make("button", {
       type: "button", disabled: Boolean(one.problem), onclick: () => { dialog.close(); choose(one.name); },
     }, make("span", {}, one.name), make("span", {}, one.problem ? sentence(one.problem) : `${one.patients.toLocaleString()} ${one.patients === 1 ? "patient" : "patients"}`),
-    make("span", { class: "quiet" }, one.saved ? new Date(one.saved).toLocaleDateString() : "")))));
-    list.querySelector("button:enabled")?.focus();
-  } catch (problem) {
-    note.className = "error";
-    note.textContent = sentence(problem.message);
-  }
+    make("span", { class: "quiet" }, one.saved ? new Date(one.saved).toLocaleDateString() : "")),
+    change("Rename", "Rename", () => ask()), change("Delete", "Delete", (event) => {
+      if (event.target.textContent === "Delete") { event.target.textContent = "Really?"; return; }
+      api.removeCohort(one.name).then(() => { removed(one.name); return show(); }).catch(failed);
+    }));
+    const ask = () => {
+      const name = make("input", { type: "text", class: "new-name", maxlength: 60, value: one.name, "aria-label": `New name of ${one.name}` });
+      const send = () => api.renameCohort(one.name, name.value).then((made) => { renamed(one.name, made.name); return show(); }).catch(failed);
+      name.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") { event.preventDefault(); send(); }
+        if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); item.replaceWith(row(one)); }
+      });
+      item.replaceChildren(name, make("button", { type: "button", class: "go", onclick: send }, "Save"));
+      name.select();
+    };
+    return item;
+  };
+  await show().catch(failed);
 }

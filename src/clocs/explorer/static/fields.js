@@ -2,8 +2,14 @@
 
 import { color, svg } from "./dom.js";
 
-export const AGES = [[0, 20], [20, 30], [30, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 255]];
-export const RATES = [[1, 40], [40, 50], [50, 60], [60, 70], [70, 80], [80, 90], [90, 100], [100, 120], [120, 150], [150, 512]];
+// What each field filters out; further columns have the bits after these.
+export const BITS = { labels: 1, age: 2, heart_rate: 4, sex: 8, dataset: 16, split: 32, patient: 64 };
+const OUTCOMES = { right: 2, "partly right": 1, wrong: 3 };
+
+// Bands of ten, so that the bars of a histogram are of equal widths; the first and the last are open.
+const tens = (first, low, high, last) => [[first, low], ...Array.from({ length: (high - low) / 10 }, (_, i) => [low + 10 * i, low + 10 * i + 10]), [high, last]];
+export const AGES = tens(0, 10, 90, 255);
+export const RATES = tens(1, 40, 160, 512);
 // Viridis, which is safe for color blindness; without its pale end, and lighter on dark backgrounds.
 const RAMP = ["#440154", "#472f7d", "#39568c", "#2a788e", "#1f988b", "#35b779", "#73d055", "#b5cc18"];
 const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf83", "#8ade5c", "#d4e93a"];
@@ -22,7 +28,7 @@ export class Fields {
     this.columns = columns;
     this.off = {}; // field -> set of hidden values
     // The first fourteen differ in color, and those of the same hue in shape.
-    const pick = (i) => ({ ink: `${Math.floor(i / 7) % 2 ? "d" : "c"}${i % 7}`, shape: Math.floor(i / 7) % SHAPES.length });
+    const pick = this.pick = (i) => ({ ink: `${Math.floor(i / 7) % 2 ? "d" : "c"}${i % 7}`, shape: Math.floor(i / 7) % SHAPES.length });
     const none = { value: NONE, ink: "none", shape: 0 };
     const bands = (edges, last) => [...edges.map(([low, high], i) => ({
       value: high === last ? `${low} and over` : i ? `${low}–${high - 1}` : `under ${high}`, low, high: high - 1,
@@ -31,7 +37,7 @@ export class Fields {
     this.all = {
       labels: {
         title: "Diagnosis",
-        values: [...session.labels.map((value, i) => ({ value, ...pick(i), ...session.label_names[i] })), { ...none, value: UNLABELED }],
+        values: [...session.labels.map((value, i) => ({ value, ...pick(session.label_names[i].slot), ...session.label_names[i] })), { ...none, value: UNLABELED }],
       },
       ...session.splits.length && { split: { title: "Split", values: session.splits.map((value, i) => (value === NONE ? none : { value, ink: ["c5", "c1", "c3"][i], shape: 0 })) } },
       age: { title: "Age", unit: "years", values: bands(AGES, 255), numbers: columns.age, unknown: session.unknown_age },
@@ -44,6 +50,24 @@ export class Fields {
     for (const name of Object.keys(this.all)) {
       this.#measure(name);
       this.off[name] = new Set();
+    }
+  }
+
+  // Further columns, which come later: few values each, in their order or not.
+  add({ facts: { columns }, arrays }) {
+    for (const { name: plain, title, values, ordered } of columns) {
+      const name = `column ${plain}`, labels = new Map(this.all.labels.values.map((one) => [one.value, one]));
+      BITS[name] ??= 1 << Object.keys(BITS).length;
+      const look = (value, i) => {
+        if (value === NONE) return { ink: "none", shape: 0 };
+        if (ordered) return { get paint() { return mixed(i / Math.max(1, values.length - 1 - values.includes(NONE))); }, shape: 0 };
+        const known = labels.get(value); // a predicted label has the color of the label
+        return known ? { ink: known.ink, shape: known.shape } : this.pick(value in OUTCOMES ? OUTCOMES[value] : i);
+      };
+      this.columns[name] = arrays[plain];
+      this.all[name] = { title, further: true, values: values.map((value, i) => Object.defineProperties({ value }, Object.getOwnPropertyDescriptors(look(value, i)))) };
+      this.off[name] ??= new Set();
+      this.#measure(name);
     }
   }
 
@@ -60,8 +84,7 @@ export class Fields {
   }
 
   get names() {
-    return Object.keys(this.all).filter((name) => name === "labels" || (name === "heart_rate" && this.rates.state.recordings > 0) || this.all[name].counts.filter(Boolean).length > 1
-      || this.all[name].counts[this.all[name].values.length - 1] < this.columns.age.length);
+    return Object.keys(this.all).filter((name) => name === "labels" || (name === "heart_rate" && this.rates.state.recordings > 0) || this.all[name].values.some(({ value }, i) => value !== NONE && this.all[name].counts[i]));
   }
 
   #codes(name, { numbers, unknown, values }) {

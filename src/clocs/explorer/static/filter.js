@@ -1,8 +1,7 @@
 // Who is filtered out: the words in the search box, and the legend's hidden values.
 
-import { NONE, UNLABELED } from "./fields.js";
+import { BITS, NONE, UNLABELED } from "./fields.js";
 
-export const BITS = { labels: 1, age: 2, heart_rate: 4, sex: 8, dataset: 16, split: 32, patient: 64 };
 const SEXES = { female: /^(fem|femal|females?|wom[ae]n)$/, male: /^(mal|males?|m[ae]n)$/ };
 const NOISE = /^(and|or|of|with|in|the|years?|bpm|patients?|age|aged|heart|rate|hr)$/;
 const SPAN = "(>=?|<=?|over|under|above|below)?\\s*(\\d{1,3})(?:\\s*(?:-|–|to)\\s*(\\d{1,3})|(\\+|\\s*(?:and|or) over))?";
@@ -85,6 +84,23 @@ export class Filter {
     return names.size === 1 && found[0].name !== found[0].value ? `${found[0].name} (${listed})` : listed;
   }
 
+  // Why the search finds nobody.
+  why() {
+    const { fields } = this.app, off = Object.entries(fields.off).filter(([, set]) => set.size);
+    const named = this.clauses.filter((one) => one.field === "patient").map((one) => one.words);
+    if (off.length) {
+      const hidden = off.map(([, set]) => new Set(set));
+      for (const [, set] of off) set.clear();
+      this.apply();
+      const found = this.shown;
+      off.forEach(([, set], i) => hidden[i].forEach((value) => set.add(value)));
+      this.apply();
+      if (found) return `Nobody is shown: ${found.toLocaleString()} ${found === 1 ? "patient matches, whom" : "patients match, whom"} the legend hides`;
+    }
+    if (named.length) return `Nobody: no diagnosis, sex or dataset here begins with ${named.join(" or ")}, and no patient’s name`;
+    return this.clauses.length > 1 ? "Nobody has all of these" : `Nobody has ${this.clauses[0].words}`;
+  }
+
   remove(clause) { return tidy(this.clauses.filter((one) => one !== clause).map((one) => one.text).join(" ")); }
 
   // The search's text with or without one value of a field, as a click on its bar asks for.
@@ -108,7 +124,7 @@ export class Filter {
   // Fills `failed`; within a field one clause is enough, and all fields must agree.
   apply() {
     const { app } = this, { fields, columns } = app, n = columns.age.length;
-    const failed = this.failed?.fill(0) ?? new Uint8Array(n);
+    const failed = this.failed?.fill(0) ?? new Uint32Array(n);
     this.failed = failed;
     this.shown = n;
     const of = (field) => this.clauses.filter((one) => one.field === field);

@@ -17,7 +17,11 @@ export class Groups {
     this.current = null; // {rows, title, about, lasso, on, cohort}
     this.comparing = false;
     this.bar = this.#makeBar();
-    $("open-cohorts").addEventListener("click", () => chooseCohort((name) => this.open(name)));
+    $("open-cohorts").addEventListener("click", () => chooseCohort({
+      choose: (name) => this.open(name),
+      renamed: (name, other) => { if (app.state.cohort === name) this.open(other); },
+      removed: (name) => { if (app.state.cohort === name) app.clear(); },
+    }));
     $("open-group").addEventListener("click", () => this.showFound());
     document.addEventListener("keydown", (event) => {
       const step = { j: 1, k: -1 }[event.key];

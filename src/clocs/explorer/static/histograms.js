@@ -1,8 +1,10 @@
 // How the patients that pass all other filters are distributed; a click on a bar filters.
 
 import { $, make } from "./dom.js";
-import { BITS } from "./filter.js";
-import { meaning, NONE } from "./fields.js";
+import { BITS, meaning, NONE } from "./fields.js";
+
+// Under a column: where it begins; the open ones at both ends say so.
+const marked = ({ low, high }, i, last) => (i === 0 ? `<${high + 1}` : i === last ? `${low}+` : String(low));
 
 const FIELDS = ["age", "heart_rate", "sex", "labels"];
 
@@ -45,7 +47,7 @@ export class Histograms {
       const bars = used.map(({ value, i }) => ({
         value, i,
         button: make("button", { type: "button", "data-value": value.value, onclick: () => app.search.set(app.filter.toggled(name, value)) },
-          make("i"), make("span", { "aria-hidden": "true" }, across ? String(value.low > 1 ? value.low : "<") : value.value), !across && make("small")),
+          make("i"), make("span", { "aria-hidden": "true" }, across ? marked(value, i, field.values.length - 2) : value.value), !across && make("small")),
       }));
       return { name, field, bars };
     });

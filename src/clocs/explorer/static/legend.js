@@ -1,21 +1,25 @@
 // The legend: which color is what and how many there are; a click filters a value out, two isolate it.
 
 import { $, make, segments } from "./dom.js";
-import { BITS } from "./filter.js";
-import { gradient, meaning, NONE, symbol } from "./fields.js";
+import { BITS, gradient, meaning, NONE, symbol } from "./fields.js";
 
 export class Legend {
   constructor(app) {
     this.app = app;
+    $("color-more").addEventListener("change", (event) => app.colorBy(event.target.value || "labels"));
     this.pressed = null; // where a double click began: the legend may have moved since
   }
 
   update() {
     const { fields, state, filter } = this.app, field = fields.all[state.color];
-    const theme = document.documentElement.dataset.theme, key = `${state.color} ${theme}`;
+    const theme = document.documentElement.dataset.theme, key = `${state.color} ${theme} ${fields.names}`;
     if (key !== this.key) {
       this.key = key;
-      segments($("color-by"), fields.names.map((name) => [name, fields.all[name].title]), state.color, (name) => this.app.colorBy(name));
+      const names = fields.names, further = names.filter((name) => fields.all[name].further), more = $("color-more");
+      segments($("color-by"), names.filter((name) => !further.includes(name)).map((name) => [name, fields.all[name].title]), state.color, (name) => this.app.colorBy(name));
+      more.hidden = !further.length;
+      more.replaceChildren(make("option", { value: "" }, "More …"), ...further.map((name) => make("option", { value: name }, fields.all[name].title)));
+      more.value = further.includes(state.color) ? state.color : "";
       this.drawn = null;
     }
     const drawn = [field.known > 0, field.low, field.high, field.counts.at(-1) > 0].join(); // which new heart rates change

@@ -1,6 +1,9 @@
 // The list of patients: the map for keyboards and screen readers, one page at a time.
 
 import { $, make } from "./dom.js";
+import { NONE } from "./fields.js";
+
+const LISTED = ["prediction", "confidence", "outcome", "abstention"]; // in any case
 
 const PAGE = 50;
 const BY_NAME = new Intl.Collator("en", { numeric: true });
@@ -17,6 +20,43 @@ export class List {
       this.entered = false;
     });
     $("list").addEventListener("keydown", (event) => this.#walk(event));
+    $("list-sort").addEventListener("change", () => this.update());
+    $("list-turn").addEventListener("click", (event) => {
+      event.currentTarget.setAttribute("aria-pressed", String(event.currentTarget.getAttribute("aria-pressed") !== "true"));
+      this.update();
+    });
+  }
+
+  // What the list can be sorted by.
+  offer() {
+    const { fields } = this.app, chosen = $("list-sort").value;
+    $("list-sort").replaceChildren(make("option", { value: "" }, "Name"), ...fields.names.map((name) => make("option", { value: name }, fields.all[name].title)));
+    $("list-sort").value = fields.all[chosen] ? chosen : "";
+  }
+
+  // By a field, unknown values last; else by name.
+  #sort() {
+    const { fields, columns } = this.app, field = fields.all[$("list-sort").value], back = $("list-turn").getAttribute("aria-pressed") === "true" ? -1 : 1;
+    if (!field) { if (back < 0) this.rows.reverse(); return; }
+    const none = field.values.findIndex((one) => one.value === NONE);
+    const rank = (row) => (field.numbers ? (field.numbers[row] === field.unknown ? Infinity : field.numbers[row])
+      : field.codes ? (field.codes[row] === none ? Infinity : field.codes[row])
+        : columns.labels[row] ? Math.clz32(columns.labels[row] & -columns.labels[row]) * -1 : Infinity);
+    this.rows.sort((a, b) => {
+      const [x, y] = [rank(a), rank(b)];
+      return x === y ? a - b : x === Infinity ? 1 : y === Infinity ? -1 : back * (x - y);
+    });
+  }
+
+  // What further columns say of a patient: what is predicted, and what the list is sorted by.
+  #more(row) {
+    const { fields } = this.app, field = fields.all[$("list-sort").value];
+    const said = (name) => { const one = fields.all[`column ${name}`], value = one?.values[one.codes[row]].value; return value === NONE ? null : value; };
+    const sure = said("confidence"), why = said("abstention"), made = said("prediction");
+    const words = [made && `predicted ${made}${sure ? `, ${sure} %` : ""}`, why !== "predicted" && why, said("outcome")];
+    if (field?.numbers && field.numbers[row] !== field.unknown) words.push(`${field.numbers[row]} ${field.unit}`);
+    if (field?.further && !LISTED.includes($("list-sort").value.replace("column ", ""))) words.push(`${field.title.toLowerCase()}: ${field.values[field.codes[row]].value}`);
+    return words.filter(Boolean).join(" · ");
   }
 
   // From the search box into the list.
@@ -43,6 +83,7 @@ export class List {
       this.sorted = { of: app.names, order };
     }
     this.rows = app.shownRows(this.sorted?.order);
+    this.#sort();
     this.page = 0;
     this.#draw();
   }
@@ -54,7 +95,7 @@ export class List {
     $("list-next").disabled = first + PAGE >= this.rows.length;
     $("list").replaceChildren(...this.rows.slice(first, first + PAGE).map((i) => make("li", {},
       make("button", { type: "button", "data-code": app.codeOf(i), "aria-current": String(app.state.patient === app.codeOf(i)), onclick: () => app.choose(app.codeOf(i)) },
-        make("span", {}, app.nameOf(i)), make("span", {}, app.labelsOf(i).join(", ")), make("span", { class: "quiet" }, app.factsAt(i))))));
+        make("span", {}, app.nameOf(i)), make("span", {}, app.labelsOf(i).join(", ")), make("span", { class: "quiet" }, app.factsAt(i)), make("span", { class: "quiet further" }, this.#more(i))))));
   }
 
   mark() {

@@ -223,7 +223,8 @@ export class Detail {
   }
 
   showProblem(error) {
-    this.box.replaceChildren(make("p", { class: "error" }, sentence(error.message)));
+    this.box.replaceChildren(make("div", { class: "intro" }, make("p", { class: "error", role: "alert" }, sentence(error.message)),
+      make("p", {}, make("button", { type: "button", onclick: () => this.app.clear() }, "Show all patients"))));
     toast(sentence(error.message));
   }
 }

@@ -54,6 +54,7 @@ export class Search {
     const { filter, fields, session } = this.app, n = session.patients, nobody = filter.clauses.length > 0 && !filter.shown;
     const hidden = Object.values(fields.off).reduce((sum, set) => sum + set.size, 0);
     $("found").textContent = filter.shown === n ? `All ${n.toLocaleString()} patients` : `${filter.shown.toLocaleString()} of ${n.toLocaleString()} patients`;
+    if (nobody) $("found").textContent = filter.why();
     $("found").classList.toggle("error", nobody);
     $("clear-filter").disabled = !filter.clauses.length && !hidden;
     const focused = document.activeElement?.closest("#conditions") ? [...$("conditions").children].indexOf(document.activeElement) : -1;

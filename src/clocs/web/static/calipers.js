@@ -10,29 +10,27 @@ export class Calipers {
   constructor(viewer) {
     this.viewer = viewer;
     this.output = make("output", { class: "reading" });
-    this.reset();
+    this.taken = {}; // of recordings, and of average beats, which have a time of their own
   }
 
-  reset() {
-    this.ends = null; // [{time, mm}, {time, mm}], mm at 10 mm/mV above the baseline
-    this.lead = null;
-    this.row = -1;
-    this.active = 1;
-  }
+  // ends: [{time, mm}, {time, mm}], mm at 10 mm/mV above the baseline, or null where nothing was measured.
+  get own() { return (this.taken[this.viewer.view.layout === "beat"] ??= { ends: null, lead: null, row: -1, active: 1 }); }
 
   get on() { return this.viewer.view.measuring; }
 
-  // The strip that is measured.
+  // The strip that is measured; in another layout, the one that holds the same moment of the same lead.
   get #place() {
-    return this.viewer.places?.find((place) => place.lead === this.lead && place.row === this.row);
+    const { ends, lead, row } = this.own, own = this.viewer.places?.filter((place) => place.lead === lead) ?? [];
+    const holds = ({ begin, seconds }) => ends?.some(({ time }) => time >= begin && time <= begin + seconds);
+    return own.find((place) => place.row === row && holds(place)) ?? own.find(holds) ?? own.find((place) => place.row === row);
   }
 
   // In the middle of the paper, for fingers and keys to move.
   #begin() {
     const { places } = this.viewer, place = places.find(({ lead }) => lead === "II") ?? places[0];
     const half = Math.min(0.4, place.seconds / 4), middle = place.begin + place.seconds / 2;
-    Object.assign(this, { lead: place.lead, row: place.row, active: 1 });
-    this.ends = [{ time: middle - half, mm: 0 }, { time: middle + half, mm: 5 }];
+    Object.assign(this.own, { lead: place.lead, row: place.row, active: 1 });
+    this.own.ends = [{ time: middle - half, mm: 0 }, { time: middle + half, mm: 5 }];
   }
 
   #at({ time, mm }) {
@@ -53,17 +51,18 @@ export class Calipers {
       Math.max(0, Math.min(frame.width, clientX - frame.left)), Math.max(0, Math.min(frame.height, clientY - frame.top)),
     ];
     const at = where(event);
-    const far = this.#place ? this.ends.map((end) => Math.hypot(...this.#at(end).map((v, i) => v - at[i]))) : [];
-    if (Math.min(...far) <= NEAR[event.pointerType]) this.active = far[0] < far[1] ? 0 : 1;
+    const far = this.#place && this.own.ends ? this.own.ends.map((end) => Math.hypot(...this.#at(end).map((v, i) => v - at[i]))) : [];
+    if (Math.min(...far) <= NEAR[event.pointerType]) this.own.active = far[0] < far[1] ? 0 : 1;
     else {
       const place = nearest(this.viewer.places, at);
-      Object.assign(this, { lead: place.lead, row: place.row, active: 1 });
-      this.ends = [this.#from(at), this.#from(at)];
+      Object.assign(this.own, { lead: place.lead, row: place.row, active: 1 });
+      this.own.ends = [{ time: place.begin, mm: 0 }]; // so that the strip is this one
+      this.own.ends = [this.#from(at), this.#from(at)];
     }
     canvas.setPointerCapture(event.pointerId);
     const move = (moved) => {
-      if (moved.pointerId !== event.pointerId || !this.ends) return;
-      this.ends[this.active] = this.#from(where(moved));
+      if (moved.pointerId !== event.pointerId || !this.own.ends) return;
+      this.own.ends[this.own.active] = this.#from(where(moved));
       this.viewer.view.draw();
     };
     const stop = (ended) => {
@@ -79,12 +78,14 @@ export class Calipers {
 
   // Whether a key was meant for the calipers.
   key(event) {
-    if (!this.on || !this.ends) return false;
-    const step = event.shiftKey ? LARGE : SMALL, end = this.ends[this.active];
+    if (!this.on || !this.viewer.places?.length) return false;
+    if (!this.own.ends && !/^Arrow/.test(event.key)) return false;
+    if (!this.own.ends) this.#begin();
+    const step = event.shiftKey ? LARGE : SMALL, end = this.own.ends[this.own.active];
     const actions = {
       ArrowLeft: () => { end.time -= step.time; }, ArrowRight: () => { end.time += step.time; },
       ArrowUp: () => { end.mm += step.mm; }, ArrowDown: () => { end.mm -= step.mm; },
-      " ": () => { this.active = 1 - this.active; },
+      " ": () => { this.own.active = 1 - this.own.active; },
       Escape: () => this.viewer.view.set({ measuring: false }),
     };
     if (!actions[event.key]) return false;
@@ -97,22 +98,22 @@ export class Calipers {
 
   // "II: 812 ms, 74 bpm, 0.85 mV"
   reading() {
-    if (!this.ends) return "";
-    const [a, b] = this.ends, signal = this.viewer.layers.find((one) => one.perUnit?.has(this.lead)) ?? this.viewer.signal;
-    const time = Math.abs(b.time - a.time), size = (b.mm - a.mm) / (signal.perUnit?.get(this.lead) ?? 1);
+    const { ends, lead } = this.own;
+    if (!ends) return "";
+    const [a, b] = ends, signal = this.viewer.layers.find((one) => one.perUnit?.has(lead)) ?? this.viewer.signal;
+    const time = Math.abs(b.time - a.time), size = (b.mm - a.mm) / (signal.perUnit?.get(lead) ?? 1);
     const amount = signal.unit === "mV" ? `${signed(size, 2)} mV` : `${signed(size, 0)} ${signal.unit}`;
-    return `${this.lead}: ${Math.round(1000 * time)} ms, ${time >= 0.1 ? `${Math.round(60 / time)} bpm, ` : ""}${amount}`;
+    return `${lead}: ${Math.round(1000 * time)} ms, ${time >= 0.1 ? `${Math.round(60 / time)} bpm, ` : ""}${amount}`;
   }
 
   draw() {
-    const { canvas, pen, places } = this.viewer;
+    const { canvas, pen } = this.viewer;
     canvas.classList.toggle("measuring", this.on);
-    if (this.on && !this.#place && places.length) this.#begin();
     const text = this.on ? this.reading() : "";
     if (this.output.textContent !== text) this.output.textContent = text;
     this.output.hidden = !this.on;
-    if (!this.on || !this.ends) return;
-    const { top, bottom } = this.#place, [[ax, ay], [bx, by]] = this.ends.map((end) => this.#at(end));
+    if (!this.on || !this.own.ends || !this.#place) return;
+    const { top, bottom } = this.#place, [[ax, ay], [bx, by]] = this.own.ends.map((end) => this.#at(end));
     const paint = color("caliper");
     pen.save();
     pen.fillStyle = pen.strokeStyle = paint;
@@ -131,7 +132,7 @@ export class Calipers {
     [[ax, ay], [bx, by]].forEach(([x, y], i) => {
       pen.beginPath();
       pen.arc(x, y, 5, 0, 7);
-      pen.fillStyle = i === this.active ? paint : color("paper");
+      pen.fillStyle = i === this.own.active ? paint : color("paper");
       pen.fill();
       pen.stroke();
     });

@@ -6,7 +6,7 @@ import { drawPaper, heightOf, MM, pageOf, rowsOf, secondsIn, stripsOf } from "./
 
 const SMALLEST = 0.2, LARGEST = 4;
 const FIT_MM = 250, LARGEST_FIT = 1.25; // ten seconds at 25 mm/s
-const SMALLEST_FIT = 0.75; // of actual size: a narrow screen shows fewer seconds, not smaller ones
+const NARROW = 500, SMALLEST_FIT = 0.75; // of actual size: a narrow screen shows fewer seconds, not smaller ones
 
 // The state shared by viewers that move together.
 export class View extends EventTarget {
@@ -34,11 +34,10 @@ export class View extends EventTarget {
     if (this.scale !== "fit") return this.scale;
     const width = Math.min(...this.viewers.map((viewer) => viewer.width)), beat = this.#beat;
     const page = beat ? pageOf(beat.seconds, this.speed, 4) : pageOf(Math.min(FIT_MM / this.speed, this.seconds), this.speed);
-    return Math.max(beat ? SMALLEST : SMALLEST_FIT, Math.min(beat ? 1.5 : LARGEST_FIT, width / (page * MM)));
+    return Math.max(beat || width >= NARROW ? SMALLEST : SMALLEST_FIT, Math.min(beat ? 1.5 : LARGEST_FIT, width / (page * MM)));
   }
 
   set({ layout = this.layout, scale = this.scale, start = this.start, gain = this.gain, speed = this.speed, measuring = this.measuring }) {
-    if (layout !== this.layout) for (const viewer of this.viewers) viewer.calipers.reset(); // its leads have moved
     Object.assign(this, { layout, gain, speed, measuring });
     this.scale = scale === "fit" ? scale : Math.min(LARGEST, Math.max(SMALLEST, scale));
     this.start = Math.max(0, Math.min(start, this.seconds - this.shown));

@@ -1,0 +1,70 @@
+"""Further columns: what stores say, and what a classifier predicts for every patient."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clocs
+from clocs import Store
+from clocs.datasets.label_names import label_name
+from clocs.explorer.columns import Columns
+from clocs.explorer.open import open_session
+from clocs.explorer.predictions import SavedClassifiers
+from clocs.explorer.session import Session, color_slots
+
+
+def test_every_patient_has_a_prediction_a_confidence_and_an_outcome(
+    session: Session, encoder: Path, small_store: Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.safetensors"
+    clocs.finetune(encoder, small_store, out=file, epochs=2)
+    made = Columns(replace(session, models=SavedClassifiers([file])))
+    assert made.packed()[0]["state"] == "working"
+    until = time.monotonic() + 300
+    while made.state == "working" and time.monotonic() < until:
+        time.sleep(0.05)
+    facts, arrays = made.packed()
+    assert facts["state"] == "ready"
+    columns = {one["name"]: one for one in facts["columns"]}
+    assert {"prediction", "confidence", "outcome", "abstention"} <= columns.keys()
+    for name, one in columns.items():
+        assert len(arrays[name]) == len(session.codes)
+        assert arrays[name].max() < len(one["values"]) == len(set(one["values"]))
+    table = clocs.predict(file, small_store).unique("patient", keep="first")
+    counted = dict(table["predicted"].drop_nulls().value_counts().iter_rows())
+    values = np.array(columns["prediction"]["values"])[arrays["prediction"]]
+    assert {label: int((values == label).sum()) for label in counted} == counted
+
+
+def test_columns_of_a_store_tell_nothing_that_is_computed_from_ids(session: Session) -> None:
+    facts, _ = Columns(session).packed()
+    assert not {"fold", "taken"} & {one["name"] for one in facts["columns"]}
+
+
+def test_a_label_has_the_same_color_in_every_store() -> None:
+    chapman = [label_name(label, "chapman") for label in ("AFIB", "GSVT", "SB", "SR")]
+    challenge = [label_name(label, "physionet2017") for label in ("N", "A", "O", "~")]
+    first, second = color_slots(chapman), color_slots(challenge)
+    assert first[3] == second[0] and first[0] == second[1]  # sinus rhythm, atrial fibrillation
+    assert len(set(first)) == len(set(second)) == 4
+    many = [label_name(f"label {i}") for i in range(50)]
+    assert len(set(color_slots(many))) == 50
+
+
+@pytest.mark.filterwarnings("ignore::clocs.errors.ClocsWarning")
+@pytest.mark.parametrize("name", ["cmsmlc-one-lead", "cmsc-chapman"])
+def test_a_store_of_one_lead_without_a_name_is_explored_with_shipped_encoders(
+    name: str, tmp_path: Path
+) -> None:
+    signal = np.random.default_rng(0).normal(size=(6, 1, 3600)).astype(np.float32)
+    patients = [f"p{i}" for i in range(6)]
+    clocs.from_arrays(signal, patients, rate=300, leads=["ECG"], out=tmp_path / "store")
+    made = open_session(
+        stores=[tmp_path / "store"], checkpoint=Path(name), cache=tmp_path / "cache"
+    )
+    assert len(made.codes) == 6
