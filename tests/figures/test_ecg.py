@@ -50,13 +50,13 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_a_saved_page_has_as_many_pixels_as_its_millimeters_at_150_dpi(tmp_path: Path) -> None:
+def test_a_saved_page_has_as_many_pixels_as_its_millimeters_at_300_dpi(tmp_path: Path) -> None:
     figure = ecg_paper(ecg())
     width, height = figure.axes[0].get_xlim()[1], figure.axes[0].get_ylim()[1]
     save(figure, tmp_path / "ecg.png")
     pixels = imread(tmp_path / "ecg.png").shape
-    assert pixels[1] == pytest.approx(width / 25.4 * 150, abs=1)
-    assert pixels[0] == pytest.approx(height / 25.4 * 150, abs=1)
+    assert pixels[1] == pytest.approx(width / 25.4 * 300, abs=1)
+    assert pixels[0] == pytest.approx(height / 25.4 * 300, abs=1)
     assert [path.name for path in tmp_path.iterdir()] == ["ecg.png"]
 
 

@@ -117,7 +117,7 @@ def test_similarities_are_marked_by_the_kind_of_their_pair(
     assert {(i, i) for i in range(10)} <= places
     assert len(places) > 10  # some patients come more than once
     assert {(k, i) for i, k in places} == places
-    values = np.array([float(text.get_text()) for text in matrix.texts]).reshape(10, 10)
+    values = np.array([float(text.get_text()) for text in matrix.texts]).reshape(10, 10) / 100
     assert np.abs(values).max() <= 1
     same = f"same instance (green): mean {values.diagonal().mean():.2f}"[:-1]
     assert same in figure.get_supxlabel()

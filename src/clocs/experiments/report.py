@@ -27,7 +27,7 @@ from clocs.experiments.duel import factorial_figure, factorial_tables, forms_tab
 from clocs.experiments.grid import grid
 from clocs.experiments.pages import fill as fill_marked
 from clocs.experiments.pages import markdown_table, write_page
-from clocs.experiments.report_figures import FIGURES
+from clocs.experiments.report_figures import FIGURES, forest
 from clocs.experiments.results import TWELVE, Results, open_results, write_results
 from clocs.experiments.runner import duration
 from clocs.experiments.tables import TABLES, Table, small_table
@@ -137,6 +137,7 @@ def report(
         made=time.strftime("%Y-%m-%d"),
         simulated=results.simulated,
         surviving=surviving(made),
+        forest=forest(made),
         counts=counts,
         counted=sentences(counts),
         seconds=sum(run.seconds or 0 for run in results.runs.values()),

@@ -12,10 +12,11 @@ from matplotlib.figure import Figure
 
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
+from clocs.experiments.comparisons import Contest
 from clocs.experiments.grid import CHAINS, Cell, Pretraining
 from clocs.experiments.results import Results
 from clocs.experiments.tables import PROTOCOLS, efficiency_cells
-from clocs.figures.canvas import COLORS, hide_frame, new_figure
+from clocs.figures.canvas import COLORS, COLUMN, hide_frame, new_figure
 from clocs.frames.splits import ValidationLabels
 
 _HEX = (
@@ -103,13 +104,46 @@ def distances(results: Results, cells: Sequence[Cell]) -> Figure | None:
     return figure
 
 
+def forest(made: Sequence[Contest]) -> Figure | None:
+    """The best of CLOCS against each rival: differences in AUC with their intervals, by column.
+
+    Blue and orange are above and below the rival by test.
+    """
+    own = [one for one in made if one.primary]
+    rivals = list(dict.fromkeys(one.rival for one in own))
+    if not own:
+        return None
+    titles = list(dict.fromkeys(one.where for one in own))
+    figure = new_figure(_WIDTH, 0.9 + 0.24 * len(titles))
+    panels = figure.subplots(1, len(rivals), sharex=True, sharey=True, squeeze=False)[0]
+    paints = {"above": "#0072b2", "below": "#d55e00"}
+    for axes, rival in zip(panels, rivals, strict=True):
+        hide_frame(axes)
+        axes.axvline(0, color="#7a7f8c", linewidth=1)
+        for one in own:
+            if one.rival == rival:
+                c = one.comparison
+                around = [[c.difference - c.ci95[0]], [c.ci95[1] - c.difference]]
+                axes.errorbar(
+                    c.difference, titles.index(one.where), xerr=around, fmt="o", markersize=5,
+                    color=paints.get(c.verdict, "#7a7f8c"), linewidth=1.6,
+                )  # fmt: skip
+        axes.set_title(f"against {rival}", fontsize=9.5, loc="left")
+        axes.grid(axis="x", color="#e6e8ec", linewidth=0.7)
+        axes.set_axisbelow(True)
+    panels[0].set_yticks(range(len(titles)), titles)
+    panels[0].set_ylim(len(titles) - 0.4, -0.6)
+    figure.supxlabel("difference in test AUC, with its 95 % interval", fontsize=9)
+    return figure
+
+
 def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
     """AUC per recording over labeled patients: a panel per dataset and protocol, a line per method.
 
-    The two protocols of a dataset share their y axis.
+    It is as wide as a column of a journal. The two protocols of a dataset share their y axis.
     """
-    figure = new_figure(3.1 * len(grids.SHOWN) + 0.4, 2.7 * len(PROTOCOLS) + 0.5)
-    grid = figure.subplots(len(PROTOCOLS), len(grids.SHOWN), sharey="col", squeeze=False)
+    figure = new_figure(COLUMN, 1.35 * len(grids.SHOWN) + 0.9)
+    grid = figure.subplots(len(grids.SHOWN), len(PROTOCOLS), sharey="row", squeeze=False).T
     legend = {}
     few = [cell for cell in cells if cell.validation_labels == "share"]
     labels: ValidationLabels = "share" if any(results.result(cell) for cell in few) else "all"
@@ -131,16 +165,16 @@ def label_efficiency(results: Results, cells: Sequence[Cell]) -> Figure | None:
             axes.set_xscale("log")
             axes.set_xticks(marks, [f"{mark:,}" for mark in marks], rotation=40)
             axes.tick_params(axis="x", which="minor", length=0)
+            axes.tick_params(labelsize=6, pad=1.5)
             title = f"{paper.DATASET_TITLES[downstream]}, {protocol}"
-            axes.set_title(title, fontsize=9.5, loc="left")
+            axes.set_title(title, fontsize=6.5, loc="left")
             axes.grid(color="#e6e8ec", linewidth=0.7)
             axes.set_axisbelow(True)
-        grid[row][0].set_ylabel("test AUC per recording", fontsize=9)
-    for axes in grid[-1]:
-        axes.set_xlabel(f"labeled patients{_VALIDATION[labels]}", fontsize=9)
+    figure.supylabel("test AUC per recording", fontsize=7)
+    figure.supxlabel(f"labeled patients{_VALIDATION[labels]}", fontsize=7)
     figure.legend(
-        legend.values(), legend.keys(), loc="outside upper center", ncols=9, frameon=False,
-        fontsize=9,
+        legend.values(), legend.keys(), loc="outside upper center", ncols=3, frameon=False,
+        fontsize=6.5,
     )  # fmt: skip
     return figure if legend else None
 

@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from clocs.errors import SettingError
 from clocs.files import PRIVATE, write_atomic
 
-DPI: Final = 150
+DPI: Final = 300  # which journals ask for
+COLUMN: Final = 89 / 25.4  # inches: the width of a column of a journal
 # Formats by suffix, each with what leaves out date and version: the same figure, the same file.
 _METADATA: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None},
@@ -64,19 +65,23 @@ def hide_frame(axes: Axes) -> None:
     axes.tick_params(labelsize=9)
 
 
-def save(figure: Figure, path: str | os.PathLike[str], *, mode: int = PRIVATE) -> None:
-    """Write a figure as PNG at 150 dpi, as SVG or as PDF, by the suffix of its name.
+def save(
+    figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI, mode: int = PRIVATE
+) -> None:
+    """Write a figure as PNG, as SVG or as PDF, by the suffix of its name.
 
     On any interruption the old file stays. Figures may show patients: only their owner can read
     them, unless `mode` says more.
 
     Raises:
-        SettingError: If the name has another suffix.
+        SettingError: If the name has another suffix, or `dpi` is none of a picture.
     """
+    if not 50 <= dpi <= 1200:
+        raise SettingError(f"`dpi` is {dpi}; give 50 to 1200 dots per inch")
     suffix = Path(path).suffix.lower()
     if suffix not in _METADATA:
         raise SettingError(f"{path} is no figure; give a name that ends in {', '.join(SUFFIXES)}")
-    write_atomic(Path(path), _drawn(figure, suffix), mode=mode)
+    write_atomic(Path(path), _drawn(figure, suffix, dpi), mode=mode)
 
 
 def as_address(figure: Figure) -> str:
@@ -85,8 +90,8 @@ def as_address(figure: Figure) -> str:
         return f"data:image/svg+xml;base64,{base64.b64encode(_drawn(figure, '.svg')).decode()}"
 
 
-def _drawn(figure: Figure, suffix: str) -> bytes:
+def _drawn(figure: Figure, suffix: str, dpi: int = DPI) -> bytes:
     buffer = io.BytesIO()
     with matplotlib.rc_context(_FILES):
-        figure.savefig(buffer, dpi=DPI, format=suffix[1:], metadata=_METADATA[suffix])
+        figure.savefig(buffer, dpi=dpi, format=suffix[1:], metadata=_METADATA[suffix])
     return buffer.getvalue()

@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError
-from clocs.figures.canvas import COLORS, SUFFIXES, new_figure, save
+from clocs.figures.canvas import COLORS, COLUMN, SUFFIXES, new_figure, save
 from clocs.figures.scores import distance_histograms
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
@@ -58,6 +58,7 @@ def figure(
     seed: int = 0,
     split: Literal["train", "validation", "test", "all"] = "test",
     metric: Literal["euclidean", "cosine"] = "euclidean",
+    dpi: int = 300,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[dict[str, Any], PatientDistances | None]:
     """Draw perturbations, views, the similarities of a batch, or distances between patients.
@@ -77,6 +78,7 @@ def figure(
         seed: For perturbations and similarity: random seed.
         split: For distances: whose recordings, by patient.
         metric: For distances: Euclidean between vectors as they are, as in the paper; or cosine.
+        dpi: Dots per inch of a PNG.
         progress: Called with (recordings done, recordings in total).
 
     Returns:
@@ -103,7 +105,7 @@ def figure(
         name = "Euclidean" if metric == "euclidean" else metric
         drawn, facts = distance_histograms(panels, title=title, metric=name), report.json()
     file.parent.mkdir(parents=True, exist_ok=True)
-    save(drawn, file)
+    save(drawn, file, dpi=dpi)
     return {"file": str(file), **facts}, report
 
 
@@ -345,7 +347,8 @@ def show_similarity(
     """Draw the cosine similarities of a batch between two views, as in the paper's figure 2.
 
     The batch has fewer patients than instances, so that some patients repeat, and is sorted by
-    patient. The hue shows the kind of pair, the shade its similarity.
+    patient. The hue shows the kind of pair, the shade and the number, in hundredths, its
+    similarity. It is as wide as a column of a journal, 89 mm.
 
     Args:
         checkpoint: The encoder.
@@ -371,37 +374,37 @@ def show_similarity(
     views = find_method(method).views
     number = {patient: i for i, patient in enumerate(dict.fromkeys(patients.tolist()), 1)}
     names = [
-        f"patient {number[patient]}" + ("" if views.all_leads else f", {frames.leads[lead]}")
+        str(number[patient]) + ("" if views.all_leads else f", {frames.leads[lead]}")
         for patient, lead in zip(patients.tolist(), rows.lead, strict=True)
     ]
     seen = [
         f"segment {segment + 1}" + (f", {frames.leads[lead]}" if views.all_leads else "")
         for segment, lead in _pair(views, frames)
     ]
+    of = "patient" if views.all_leads else "patient, lead"
 
-    figure = new_figure(9.2, 7.8)
-    grid = figure.add_gridspec(2, 2, width_ratios=(1.2, 6), height_ratios=(1.2, 6))
+    figure = new_figure(COLUMN, 1.18 * COLUMN)
+    grid = figure.add_gridspec(2, 2, width_ratios=(1, 5), height_ratios=(1, 5))
     _matrix(figure.add_subplot(grid[1, 1]), similarity, kind)
     left, above = figure.add_subplot(grid[1, 0]), figure.add_subplot(grid[0, 1])
     _edge(left, frames, rows, view=0)
     left.set_xticks([])
-    left.set_xlabel(f"view A: {seen[0]}", size=9)
-    left.set_yticks(range(batch), names, size=7)
+    left.set_ylabel(f"view A, {seen[0]} ({of})", size=6.5)
+    left.set_yticks(range(batch), names, size=6)
     _edge(above, frames, rows, view=1)
     above.xaxis.tick_top()
     above.set_yticks([])
-    above.set_ylabel(f"view B: {seen[1]}", size=9)
-    above.set_xticks(range(batch), names, size=7, rotation=90)
+    above.set_title(f"view B, {seen[1]} ({of})", size=6.5)
+    above.set_xticks(range(batch), names, size=6, rotation=90)
     for axes in (left, above):
-        axes.tick_params(length=0)
+        axes.tick_params(length=0, pad=1)
     words = [f"{name}: mean {similarity[kind == i].mean():.2f}" for i, name in enumerate(_KINDS)]
-    figure.supxlabel(", ".join(words), size=9)
-    figure.suptitle(
-        f"{method.upper()}: similarities in a batch of {batch} instances of "
-        f"{len(patients.unique())} {('training', 'validation', 'test')[split]} patients "
-        f"(encoder: {checkpoint.card.method}, seed {checkpoint.card.seed})",
-        size=11,
+    about = (
+        f"{method.upper()}, {batch} instances of {len(patients.unique())} "
+        f"{('training', 'validation', 'test')[split]} patients; encoder {checkpoint.card.method}, "
+        f"seed {checkpoint.card.seed}"
     )
+    figure.supxlabel("\n".join([*words, about]), size=6.5)
     return figure
 
 
@@ -440,11 +443,10 @@ def _matrix(axes: Axes, similarity: NDArray[np.float64], kind: NDArray[np.int64]
     maps = [LinearSegmentedColormap.from_list(name, ends) for name, ends in _KINDS.items()]
     pixels = np.choose(kind[..., None], [np.asarray(colors(shade)) for colors in maps])
     axes.imshow(pixels, aspect="auto", interpolation="nearest")
-    if len(kind) <= 24:
+    if len(kind) <= 16:  # in hundredths: two digits can be read in the width of a column
         for (i, k), value in np.ndenumerate(similarity):
             ink = "white" if shade[i, k] > 0.6 else COLORS["text"]
-            text = f"{value:.2f}".replace("0.", ".", 1)
-            axes.text(k, i, text, ha="center", va="center", size=7, color=ink)
+            axes.text(k, i, f"{100 * value:.0f}", ha="center", va="center", size=5, color=ink)
     for i, k in np.argwhere(kind < 2):
         edge = list(_KINDS.values())[kind[i, k]][1]
         axes.add_patch(Rectangle((k - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=edge))
