@@ -37,9 +37,7 @@ class Variant:
     amplitudes: bool = False  # a branch for the spread and the quantiles of each lead
     gain: float = 0.0  # the greatest random gain of a view: 0.2 is ±20 %
     reconstruct: float = 0.0  # weight of the reconstruction of masked leads and stretches
-    predict: float = 0.0  # weight of the prediction of the next crop's features
-    pool: str = "meanmax"  # or moments (with the spread), or attention
-    over_time: str = "none"  # or ssm, a state-space layer over the feature map
+    pool: str = "meanmax"  # or moments (with the spread)
     seconds: float = 5.0
     data: str = "two"  # Chapman and PhysioNet 2020, or all
     most_leads: int = 2
@@ -114,41 +112,6 @@ def feature_map(
     return h.flatten(2), seen
 
 
-class StateSpace(nn.Module):
-    """x + W·relu(both directions of a diagonal state-space model), by its kernel over all steps."""
-
-    def __init__(self, channels: int, states: int = 8) -> None:
-        super().__init__()
-        self.decay = nn.Parameter(torch.linspace(-4, 0, states).repeat(2, channels, 1))
-        self.speed = nn.Parameter(torch.rand(2, channels, states) * 2)
-        self.out = nn.Parameter(torch.randn(2, channels, states) / states)
-        self.mix = nn.Linear(channels, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        steps = torch.arange(x.shape[-1], device=x.device)
-        apart = steps[:, None] - steps[None]
-        t = steps.to(self.decay.dtype)[:, None, None, None]
-        kernel = (torch.exp(-self.decay.exp() * t) * torch.cos(self.speed * t) * self.out).sum(-1)
-        forth, back = kernel.permute(1, 2, 0).unbind(0)  # (channels, steps) each
-        table = torch.where(apart >= 0, forth[:, apart.clamp(min=0)], 0)
-        table = table + torch.where(apart <= 0, back[:, (-apart).clamp(min=0)], 0)
-        y = torch.einsum("nct,cst->nsc", x, table.to(x.dtype))
-        mixed: Tensor = self.mix(y.relu())
-        return x + mixed.transpose(1, 2)
-
-
-class Attention(nn.Module):
-    def __init__(self, channels: int, dim: int, heads: int = 8) -> None:
-        super().__init__()
-        self.score, self.value = nn.Linear(channels, heads), nn.Linear(channels, dim)
-
-    def forward(self, h: Tensor) -> Tensor:
-        h = h.transpose(1, 2)
-        share = self.score(h).float().softmax(dim=1)
-        value = self.value(h).unflatten(2, (share.shape[-1], -1))
-        return torch.einsum("nth,nthd->nhd", share.to(value.dtype), value).flatten(1)
-
-
 FeatureMap = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
 
@@ -170,8 +133,6 @@ class Net(nn.Module):
         self.scale = nn.Linear(1, stem, bias=False) if v.input == "scale" else None
         self.branch = nn.Sequential(
             nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 64)) if v.amplitudes else None  # fmt: skip
-        self.over_time = StateSpace(width) if v.over_time == "ssm" else None
-        self.pool = Attention(width, v.embedding_dim) if v.pool == "attention" else None
         pooled = width * 3 if v.pool == "moments" else v.embedding_dim
         self.dim = pooled + (64 if v.amplitudes else 0)
         self.to(device)
@@ -215,16 +176,10 @@ class Net(nn.Module):
                 torch._foreach_lerp_(list(self.stats.values()), [now[k] for k in self.stats], 0.1)
         else:
             h, _ = feature_map(self.network, weights, self.stats, h, added)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=half == torch.bfloat16):
-            if self.over_time is not None:
-                h = self.over_time(h)
-            if self.pool is not None:
-                z = self.pool(h).float()
-            else:
-                parts = [h.float().mean(dim=2), h.float().amax(dim=2)]
-                if self.variant.pool == "moments":
-                    parts.append((h.float().var(dim=2) + 1e-6).sqrt())
-                z = torch.cat(parts, dim=1)
+        parts = [h.float().mean(dim=2), h.float().amax(dim=2)]
+        if self.variant.pool == "moments":
+            parts.append((h.float().var(dim=2) + 1e-6).sqrt())
+        z = torch.cat(parts, dim=1)
         if self.branch is not None:
             facts = torch.cat([amplitudes(x, there), there.float()], dim=1)
             z = torch.cat([z, self.branch(facts)], dim=1)
@@ -233,8 +188,6 @@ class Net(nn.Module):
 
 class Heads(nn.Module):
     """What is dropped after pre-training."""
-
-    STEPS = (0, 2, 4, 8, 12)  # of the next crop's feature map
 
     def __init__(self, net: Net) -> None:
         super().__init__()
@@ -252,8 +205,6 @@ class Heads(nn.Module):
             if v.reconstruct
             else None
         )
-        self.ahead = nn.ModuleList(nn.Linear(width, 128) for _ in self.STEPS) if v.predict else None
-        self.target = nn.Linear(width, 128) if v.predict else None  # fmt: skip
 
 
 def unit(z: Tensor) -> Tensor:
@@ -278,10 +229,6 @@ def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
     begin = torch.rand(2, batch, device=device) * (1 - share) * (n - 1)
     room = (length - n).float()
     start = (torch.rand(2, batch, device=device) * (room + 1)).floor().minimum(room)
-    if v.predict:  # the second crop follows the first
-        first = (torch.rand(batch, device=device) * (room - n + 1).clamp(min=1)).floor()
-        end = first + begin[0] + (n - 1) * share[0] + 1
-        start = torch.stack([first, (end - begin[1]).round().clamp(min=0).minimum(room)])
     step = torch.arange(n, device=device)
     times = ((start + begin)[..., None] + step * share[..., None]).flatten(0, 1)
     clean, there = crops(
@@ -309,17 +256,6 @@ def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
         wanted = net.normalized(clean, there)[0]
         error = functional.smooth_l1_loss(made, wanted, reduction="none").mean(dim=-1)
         loss = loss + v.reconstruct * (error * there).sum() / there.sum()
-    if heads.ahead is not None and heads.target is not None:
-        now, later = h.float().chunk(2)
-        context, right = now[..., -8:].mean(dim=-1), torch.arange(batch, device=device)
-        losses = []
-        for k, ahead in zip(Heads.STEPS, heads.ahead, strict=True):
-            steps = later.shape[-1]
-            near, far = later[..., k % steps], later[..., (k + steps // 2) % steps]
-            among = unit(heads.target(torch.cat([near, far])))
-            logits = unit(ahead(context)) @ among.T / v.temperature
-            losses.append(functional.cross_entropy(logits, right))
-        loss = loss + v.predict * torch.stack(losses).mean()
     return loss
 
 

@@ -25,6 +25,7 @@ from clocs.recording import FrameSpec
 from clocs.store.store import open_store
 from clocs.training.checkpoint import Checkpoint, hashed_recordings
 from research.encoder_network import LEADS, RATE, Variant
+from research.encoder_trials import variant_from
 
 # what may differ from the defaults of a design without making another network than `voltage`
 SHIPPED = ("input", "amplitudes", "reconstruct", "mix", "embedding_dim", "temperature")
@@ -35,7 +36,7 @@ AMPLITUDES = {f"branch.{i}.{k}": f"amplitudes.linear{n}.{k}"
 def tensors(path: Path) -> tuple[Variant, Weights, Weights]:
     """The design of a trial, its weights and its statistics, by the names of `voltage`."""
     arrays = dict(np.load(path))
-    variant = Variant(**json.loads(str(arrays.pop("variant"))))
+    variant = variant_from(json.loads(str(arrays.pop("variant"))))
     if variant != replace(Variant(), **{name: getattr(variant, name) for name in SHIPPED}):
         raise ValueError(f"`voltage` is another design than {variant}")
     weights, buffers = {}, {}
