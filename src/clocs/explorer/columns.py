@@ -128,7 +128,8 @@ class Columns:
         self.state = "ready"
 
     def _predicted(self) -> _Found:
-        from clocs.models.predict import predict, probability_column
+        from clocs.models.classifier import probability_column
+        from clocs.models.predict import predict
 
         session, stores = self._session, list(self._session.stores.values())
         classifier = session.predictor().first

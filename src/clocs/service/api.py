@@ -23,7 +23,7 @@ _TOKEN = {
     "scheme": "bearer",
     "description": "What `clocs serve` has printed; none where it runs with `--token none`.",
 }
-_OPEN = {"security": []}  # needs no token
+_OPEN: dict[str, Any] = {"security": []}  # needs no token
 _T = TypeVar("_T")
 
 ModelName = Annotated[str, Path(description="As in `/models`.", examples=["cmsc-chapman"])]
