@@ -240,10 +240,12 @@ def figures(stores: Path, work: Path) -> None:
 
 
 def sample(stores: Path, work: Path) -> None:
-    """The ECG inside the package, and what drove two predictions of it."""
+    """The ECG inside the package: what drove two predictions of it, and its waves."""
     for name, model in (("sample", "rhythm-chapman"), ("sample-diagnosis", CLASSIFIER)):
         clocs("predict", model, "sample", "--explain", HERE / f"{name}.png", cwd=work)
         shrink(name)
+    clocs("measure", "sample", "--out", HERE / "measurements.png", cwd=work)
+    shrink("measurements")
 
 
 def demo(stores: Path, work: Path) -> None:
@@ -337,7 +339,7 @@ GROUPS = {
     ),
     "sample": Group(
         sample,
-        ("sample", "sample-diagnosis"),
+        ("sample", "sample-diagnosis", "measurements"),
         ("src/clocs/figures/ecg.py", "src/clocs/models/explain.py", "src/clocs/formats/sample*"),
     ),
     "robustness": Group(robustness, ("robustness",), ("docs/results/analyses/*.json",)),
