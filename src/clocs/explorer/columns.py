@@ -15,8 +15,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError
-
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
 
@@ -38,7 +36,7 @@ _PREDICTED = {
     "confidence": "Confidence in %",
     "outcome": "Right or wrong",
     "abstention": "Abstention",
-    "quality": "Signal quality",
+    "ecg_share": "Share that looks like an ECG",
 }
 
 
@@ -120,7 +118,7 @@ class Columns:
     def _predict(self) -> None:
         try:
             made = self._predicted()
-        except ClocsError:
+        except Exception:  # the page must not wait in vain
             logging.getLogger("clocs.explorer").exception("patients cannot be predicted")
             self.state = "failed"
             return
@@ -156,7 +154,7 @@ class Columns:
                 each["prediction"][row] = labels[0] if labels else "none" if why is None else None
                 each["confidence"][row] = None if one["problem"] else 100 * top
                 each["abstention"][row] = "predicted" if why is None else why.partition(":")[0]
-                each["quality"][row] = one["quality"]
+                each["ecg_share"][row] = one["ecg_share"]
                 own = set(truth[row]) & set(card.labels)
                 if why is None and own and one["dataset"] == card.dataset:
                     each["outcome"][row] = _outcome(set(labels), own)
