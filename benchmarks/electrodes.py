@@ -33,6 +33,7 @@ from safetensors.numpy import save_file
 from scipy.signal import butter, sosfiltfilt
 from torch import nn
 
+from benchmarks.electrode_faults import fault_matrix, with_fault
 from clocs.frames.splits import assign
 from clocs.measurements.beats import typical_beat
 from clocs.measurements.check import check
@@ -40,10 +41,8 @@ from clocs.measurements.electrodes import (
     CHEST_FAULTS,
     LIMB_FAULTS,
     ElectrodeModel,
-    fault_matrix,
     fitted_electrodes,
     network_input,
-    with_fault,
 )
 from clocs.models.classifier import load_classifier, probability_column
 from clocs.models.predict import predict_recordings

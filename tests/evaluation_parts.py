@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
 
-from clocs.evaluation.bootstrap import Comparison, compare_all
+from clocs.evaluation import metrics
+from clocs.evaluation.bootstrap import (
+    Comparison,
+    Sampled,
+    correct,
+    draws_of,
+    enough,
+    paired,
+    plan_of,
+)
 from clocs.evaluation.classifier_loss import head_logits
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledEmbeddings
@@ -36,6 +46,24 @@ def classifier_logits(classifier: Checkpoint, x: torch.Tensor) -> torch.Tensor:
     """x: (1, n, …) before the offset of the input -> (1, n, classes)."""
     x = x + classifier.card.input_offset
     return head_logits(classifier.encoder, classifier.weights, classifier.buffers, x)
+
+
+def compare_all(methods: Sequence[Predictions], *, resamples: int = 2000) -> list[Comparison]:
+    """All pairs of methods on one test part, corrected for their number."""
+    pairs = list(combinations(range(len(methods)), 2))
+    resamples = enough(resamples, len(pairs))
+    sampled = [
+        Sampled(
+            one.name,
+            {
+                seed: metrics.macro(metrics.auc_per_class(scores, one.targets))
+                for seed, scores in zip(one.seeds, one.probabilities, strict=True)
+            },
+            draws_of(one, plan_of(one, resamples)),
+        )
+        for one in methods
+    ]
+    return correct([paired(sampled[i], sampled[j]) for i, j in pairs])
 
 
 def compare(a: Predictions, b: Predictions, **options: Any) -> Comparison:

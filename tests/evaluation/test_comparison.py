@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clocs.errors import SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import compare_all, holm
+from clocs.evaluation.bootstrap import holm
 from clocs.evaluation.result import Predictions
-from evaluation_parts import compare, predictions
+from evaluation_parts import compare, compare_all, predictions
 
 
 def test_a_clearly_better_method_is_found_to_be_better() -> None:
@@ -90,8 +89,3 @@ def test_many_pairs_still_can_be_significant() -> None:
     assert len(found) == 55
     assert all(one.better for one in found[:10])
     assert sum(one.p_holm < 0.05 for one in found[10:]) <= 1
-
-
-def test_other_test_rows_cannot_be_compared() -> None:
-    with pytest.raises(SettingError, match="differ in downstream"):
-        compare(predictions(), replace(predictions(), downstream="physionet2020"))

@@ -10,7 +10,7 @@ from clocs.errors import StoreError
 from clocs.evaluation import result as module
 from clocs.evaluation.result import Predictions
 from damage import read_damaged
-from evaluation_parts import compare, predictions
+from evaluation_parts import predictions
 
 
 def test_predictions_survive_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,16 +38,3 @@ def test_no_flipped_bit_of_predictions_changes_what_is_read(tmp_path: Path) -> N
         return {k: v.tobytes() if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
     assert read_damaged(path, read) > 150
-
-
-def test_rows_are_matched_by_the_name_of_their_lead() -> None:
-    both = predictions()
-    second = both.where(both.lead == 1)
-    renumbered = replace(second, leads=("V2",), lead=np.zeros(len(second), np.int64))
-    assert [len(one) for one in module.shared_rows([both, renumbered])] == [len(second)] * 2
-
-
-def test_only_rows_that_both_have_are_compared() -> None:
-    whole = predictions()
-    part = whole.where(whole.patient >= 10)
-    assert compare(part, whole).difference == 0.0

@@ -102,24 +102,19 @@ def test_results_of_another_folder_are_not_computed_again(
     assert not (tmp_path / "pretrained").exists()
 
 
-def test_a_dry_run_estimates_what_is_left_by_measured_rates(
+def test_a_dry_run_says_what_is_done_and_what_is_left(
     table_1: tuple[Path, dict[str, Any]],
 ) -> None:
     folder = table_1[0]
     found = estimate(["table-1", "table-2"], out=folder, dataset="synthetic", seeds=1)
-    assert found.cells("done") == 16 and found.seconds is None  # nothing was fine-tuned yet
+    assert found.cells("done") == 16
     done = {unit.name for unit in found.units if unit.state == "done"}
     assert "chapman-4leads-e128-cmsc" in done
-    some: dict[str, Any] = {"dataset": "synthetic", "seeds": 1, "only": ["cmsc"]}
-    more = estimate(["table-1-splits"], out=folder, **some)
-    assert more.seconds and more.seconds == sum(unit.seconds or 0 for unit in more.units)
-    twice = estimate(["table-1-splits"], out=folder, **some | {"seeds": 2})
-    assert twice.seconds == pytest.approx(2 * more.seconds)
 
 
 def test_a_dry_run_of_everything_says_what_needs_twelve_leads(tmp_path: Path) -> None:
     found = estimate(["all"], out=tmp_path / "none")
-    assert found.cells() == len(grid("all")) and found.json()["seconds"] is None
+    assert found.cells() == len(grid("all"))
     assert not (tmp_path / "none").exists()  # a dry run writes nothing
     assert max(map(len, found.lines())) <= 80  # no row is wrapped by a terminal
 

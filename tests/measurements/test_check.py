@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 import clocs
+from benchmarks.electrode_faults import fault_matrix, with_fault
 from clocs.measurements.beats import typical_beat
 from clocs.measurements.check import Finding, doubt
-from clocs.measurements.electrodes import CHEST_FAULTS, LIMB_FAULTS, fault_matrix, with_fault
+from clocs.measurements.electrodes import CHEST_FAULTS, LIMB_FAULTS
 from clocs.recording import STANDARD_LEADS, Recording, quantize
 
 ARMS = "left and right arm may be swapped"

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import clocs
+from benchmarks.electrode_faults import with_fault
 from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.explorer.uploads import embed_upload
 from clocs.measurements.check import check, examine
-from clocs.measurements.electrodes import with_fault
 from clocs.models.classifier import Classifier, load_classifier
 from clocs.models.predict import predict_recordings
 from clocs.patients.encode import InputSpec, cut_each

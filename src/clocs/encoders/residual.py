@@ -98,10 +98,12 @@ class Network:
 
     def run(self, h: Tensor, added: Tensor | None, convolved: Convolved, drop: Drop) -> Tensor:
         """h: (n, leads, 1, samples), added: (n, channels) -> (n, channels, 1, steps)."""
+        return self.body(self.start(h, added, convolved), convolved, drop)
+
+    def start(self, h: Tensor, added: Tensor | None, convolved: Convolved) -> Tensor:
+        """As `run`, but only the stem."""
         h = convolved(self.stem, h, added).relu_()
-        if self.pooled_stem:
-            h = functional.max_pool2d(h, (1, 2))
-        return self.body(h, convolved, drop)
+        return functional.max_pool2d(h, (1, 2)) if self.pooled_stem else h
 
     def body(self, h: Tensor, convolved: Convolved, drop: Drop) -> Tensor:
         """From the stem to the feature map."""
@@ -233,8 +235,8 @@ class Residual(Encoder):
         moved = torch._foreach_lerp([buffers[name] for name in statistics], after, momentum)
         return _stack(z), dict(zip(statistics, moved, strict=True))
 
-    def to_module(self, weights: Weights, buffers: Weights) -> nn.Module:
-        return _Layers(self, weights, buffers)
+    def to_module(self, weights: Weights, buffers: Weights) -> Layers:
+        return Layers(self, weights, buffers)
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ RESNET = EncoderRow("resnet", ResNet)
 _RESNET = make_network(Conv("stem", 1, 16, 15, 4, taps_first=True), (16, 32, 64), 3, averages=False)
 
 
-class _Layers(nn.Module):
+class Layers(nn.Module):
     """The network of one member in torch's own layers, in training and in evaluation."""
 
     def __init__(self, encoder: Residual, weights: Weights, buffers: Weights) -> None:
@@ -296,22 +298,26 @@ class _Layers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (n, leads, samples), nan where a lead is missing -> (n, embedding_dim)."""
-        added, given, x = None, x, self._encoder.scaled(x)
+        h = self._network.body(
+            self.started(x), self.convolved, lambda block, h: self.dropout(h)
+        ).squeeze(2)
+        if self.linear is not None:
+            return torch.relu(self.linear(h.mean(dim=2)))
+        own = {k.replace("_", "."): w for k, w in self.branch.items()}
+        return self._encoder.pooled(h.mT, own, x)
+
+    def started(self, x: Tensor) -> Tensor:
+        """x: as for `forward` -> (n, channels, 1, steps) after the stem."""
+        added, x = None, self._encoder.scaled(x)
         if self.lead_presence is not None:
             missing = x.isnan()
             mask = (~missing[..., 0]).to(x.dtype)
             factor = (x.shape[1] / mask.sum(dim=1).clamp(min=1)).sqrt()
             x = x.masked_fill(missing, 0) * factor[:, None, None]
             added = self.lead_presence(mask)
-        h = self._network.run(
-            x.unsqueeze(2), added, self._convolved, lambda block, h: self.dropout(h)
-        ).squeeze(2)
-        if self.linear is not None:
-            return torch.relu(self.linear(h.mean(dim=2)))
-        own = {k.replace("_", "."): w for k, w in self.branch.items()}
-        return self._encoder.pooled(h.mT, own, given)
+        return self._network.start(x.unsqueeze(2), added, self.convolved)
 
-    def _convolved(self, conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
+    def convolved(self, conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
         own = self.convs[_key(conv)]
         assert isinstance(own, nn.ModuleDict)
         y = own["conv"](h.squeeze(2))

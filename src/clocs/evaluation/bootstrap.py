@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, combinations
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,9 @@ from scipy.special import chdtri, ndtri
 from torch import Tensor
 
 from clocs.errors import SettingError
-from clocs.evaluation import metrics
 from clocs.evaluation.classifier_loss import ranks_among
 from clocs.evaluation.metrics import Targets
-from clocs.evaluation.result import Predictions, shared_rows
+from clocs.evaluation.result import Predictions
 from clocs.frames.splits import keys_of
 from clocs.kernels.keyed_random import fold, stream, uniform
 
@@ -315,37 +314,6 @@ class Comparison:
         return asdict(self) | {"better": self.better, "verdict": self.verdict}
 
 
-def compare_all(
-    methods: Sequence[Predictions],
-    pairs: Sequence[tuple[int, int]] | None = None,
-    *,
-    resamples: int = 2000,
-    device: torch.device | str = "cpu",
-) -> list[Comparison]:
-    """Compare pairs of methods on one test part, corrected for their number.
-
-    Args:
-        methods: Their predictions.
-        pairs: Indices into `methods`; all pairs where None.
-        resamples: Draws of seeds and patients, the same for every method; more where pairs are
-            many.
-        device: Where to compute.
-    """
-    if resamples < 1:
-        raise SettingError("a paired test needs `resamples` of patients; give at least 1")
-    pairs = list(combinations(range(len(methods)), 2)) if pairs is None else list(pairs)
-    if not pairs:
-        return []
-    resamples = enough(resamples, len(pairs))
-    needed = sorted({number for pair in pairs for number in pair})
-    rows = dict(zip(needed, shared_rows([methods[number] for number in needed]), strict=True))
-    sampled = {
-        number: Sampled(one.name, _by_seed(one), draws_of(one, plan_of(one, resamples, device)))
-        for number, one in rows.items()
-    }
-    return correct([paired(sampled[i], sampled[j]) for i, j in pairs])
-
-
 def enough(resamples: int, comparisons: int) -> int:
     """So many draws that the smallest p, 2 / (draws + 1), stays significant after correction."""
     return max(resamples, 50 * comparisons)
@@ -400,10 +368,3 @@ def holm(pvalues: Sequence[float]) -> list[float]:
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(scaled, 1.0)
     return [float(value) for value in corrected]
-
-
-def _by_seed(predictions: Predictions) -> dict[int, float]:
-    return {
-        seed: metrics.macro(metrics.auc_per_class(scores, predictions.targets))
-        for seed, scores in zip(predictions.seeds, predictions.probabilities, strict=True)
-    }

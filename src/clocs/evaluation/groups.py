@@ -43,7 +43,7 @@ from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
 from clocs.training import Settings
 from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
-from clocs.training.embed import StoreVectors, expect_mv
+from clocs.training.embed import StoreVectors, expect_unit
 from clocs.training.loop import SAVE_EVERY, Epoch
 
 AGES = (18, 40, 60, 80)  # years at which the next age group begins
@@ -125,7 +125,7 @@ def score_groups(
     for group in groups:
         for checkpoint in group if check_leaks else ():
             check_no_leak(checkpoint, frames)
-        expect_mv(group, frames)
+        expect_unit(group[0], frames.unit, frames.dataset)
     frames = frames if seconds is None else with_seconds(frames, seconds)
     groups = [
         [one.for_frame(frames.spec) if one.encoder.leads or seconds else one for one in group]

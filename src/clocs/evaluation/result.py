@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
-from clocs.frames.splits import keys_of, row_keys
 from clocs.sealed import ArrayFile
 
 
@@ -224,22 +221,3 @@ def numbered(name: str, rows: NDArray[np.integer], ids: Sequence[str]) -> dict[s
     """`NAME_ids`, those that occur in `rows`, and `NAME`, (rows,) indices into them."""
     occurring, index = np.unique(rows, return_inverse=True)
     return {name: index, f"{name}_ids": tuple(ids[number] for number in occurring)}
-
-
-def shared_rows(many: Sequence[Predictions]) -> list[Predictions]:
-    """The same test rows of each: those that all of them have."""
-    first = many[0]
-    for other in many[1:]:
-        for what in ("downstream", "content", "split_seed", "labels", "per"):
-            if getattr(other, what) != getattr(first, what):
-                raise SettingError(
-                    f"predictions can be compared on the same test rows only; {first.name} and "
-                    f"{other.name} differ in {what}: {getattr(first, what)!r} and "
-                    f"{getattr(other, what)!r}"
-                )
-    keys = [
-        row_keys(keys_of(p.recording_ids)[p.recording], p.frame, keys_of(p.leads)[p.lead])
-        for p in many
-    ]
-    common = reduce(np.intersect1d, keys)
-    return [p.where(np.isin(key, common)) for p, key in zip(many, keys, strict=True)]

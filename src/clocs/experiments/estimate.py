@@ -1,4 +1,4 @@
-"""Estimate: what a grid would run, and how long by the times of the folder's finished runs."""
+"""Estimate: what a grid would run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
@@ -14,7 +13,7 @@ from clocs.experiments.data import open_library
 from clocs.experiments.grid import Cell, Pretraining, cells_of, run_name
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import not_known
-from clocs.experiments.runner import PAPER, SIMULATED, duration
+from clocs.experiments.runner import PAPER, SIMULATED
 
 _COLUMNS = 80  # of a terminal
 
@@ -27,7 +26,6 @@ class WorkUnit:
     name: str  # of the encoder or of the job
     encoders: int  # how many it includes
     state: str  # 'to do', 'done', 'failed', or which data it needs
-    seconds: float | None  # by finished runs of this method or task; None: there are none
 
 
 @dataclass(frozen=True)
@@ -36,13 +34,6 @@ class Estimate:
 
     units: list[WorkUnit]
 
-    @property
-    def seconds(self) -> float | None:
-        """What is to do; None until runs of every kind in it are finished."""
-        waiting = [unit.seconds for unit in self.units if unit.state == "to do"]
-        known = [seconds for seconds in waiting if seconds is not None]
-        return sum(known) if len(known) == len(waiting) else None
-
     def cells(self, *states: str) -> int:
         """Results in any of these states; all of them without."""
         scored = [unit for unit in self.units if unit.kind == "score"]
@@ -50,7 +41,7 @@ class Estimate:
 
     def json(self) -> dict[str, Any]:
         counts = {"cells": self.cells(), "cells_done": self.cells("done")}
-        return asdict(self) | {"seconds": self.seconds} | counts
+        return asdict(self) | counts
 
     def lines(self) -> list[str]:
         """Plain text of at most 80 columns: the units with their states, then the totals."""
@@ -68,7 +59,6 @@ class Estimate:
         )
         lines.append(
             f"{trainings} pre-trainings and {len(waiting) - trainings} jobs of evaluations to do"
-            + ("" if self.seconds is None else f": about {duration(self.seconds)} on one device")
         )
         return [line for text in lines for line in wrap(text, _COLUMNS)]
 
@@ -83,11 +73,11 @@ def estimate(
     only: Sequence[str] = (),
     known: Sequence[Path] = (),
 ) -> Estimate:
-    """What `reproduce` would do, and how long it should take; writes nothing.
+    """What `reproduce` would do; writes nothing.
 
     Args:
         names: As those of `reproduce`, as are the other arguments.
-        out: The folder of runs, whose times are used.
+        out: The folder of runs.
         stores: The folder of stores.
         dataset: 'synthetic' for small simulated datasets.
         seeds: How many.
@@ -101,19 +91,10 @@ def estimate(
     if (out / FILE).is_file():
         with closing(open_ledger(out, create=False)) as ledger:
             runs = ledger.runs()
-    times: dict[str, list[float]] = {}  # of a seed, by the method of a pre-training or by task
-    for run in runs.values():
-        if run.state == "done" and run.seconds:
-            key = run.settings["method"] if run.kind == "pretrain" else run.kind
-            times.setdefault(key, []).append(run.seconds / run.seeds)
 
     def state_of(what: Pretraining | Cell, need: str | None) -> str:
         run = runs.get(run_name(what, seeds))
         return run.state if run and run.state in ("done", "failed") else need or "to do"
-
-    def unit(kind: str, name: str, key: str, state: str, encoders: int = 1) -> WorkUnit:
-        seconds = fmean(times[key]) * seeds * encoders if key in times else None
-        return WorkUnit(kind, name, encoders, state, seconds)
 
     encoders: dict[Pretraining, str | None] = {}
     jobs: dict[tuple[str, str], list[Cell]] = {}
@@ -121,8 +102,6 @@ def estimate(
         p, need = cell.pretraining, library.why_not(cell) if library else None
         encoders[p] = None if need is None else encoders.get(p, need)
         jobs.setdefault((cell.job, state_of(cell, need)), []).append(cell)
-    trained = [unit("pretrain", p.name, p.method, state_of(p, n)) for p, n in encoders.items()]
-    scored = [
-        unit("score", job, own[0].task, state, len(own)) for (job, state), own in jobs.items()
-    ]
+    trained = [WorkUnit("pretrain", p.name, 1, state_of(p, n)) for p, n in encoders.items()]
+    scored = [WorkUnit("score", job, len(own), state) for (job, state), own in jobs.items()]
     return Estimate([*trained, *scored])

@@ -17,69 +17,32 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from clocs.measurements.beats import TypicalBeat
-from clocs.recording import LIMB_LEADS
 
 Array = NDArray[np.float64]
 LEADS = ("I", "II", "V1", "V2", "V3", "V4", "V5", "V6")
 CHEST = LEADS[2:]
 _SURE = 0.9  # probability of a fault from which it may be corrected
-_ARMS, _RIGHT, _LEFT = (-1, 0, -1, 1), (1, -1, 0, -1), (0, 1, 1, 0)
-# What I and II become, in terms of I and II: as (I of I, II of I, I of II, II of II).
-LIMB_FAULTS = {
-    "": (1, 0, 0, 1),
-    "left and right arm may be swapped": _ARMS,
-    "right arm and left leg may be swapped": _RIGHT,
-    "left arm and left leg may be swapped": _LEFT,
-    "the electrodes of both arms and the left leg may be rotated": (-1, 1, -1, 0),
-    "the electrodes of both arms and the left leg may be rotated the other way": (0, -1, 1, -1),
-    "right arm and right leg may be swapped": (1, -1, 0, 0),
-    "left arm and right leg may be swapped": (0, 1, 0, 1),
-    "the limb leads may be inverted": (-1, 0, 0, -1),
-}
-# What is taken from each chest lead, in I and II, where the right leg replaces an arm.
-_CENTRAL = {
-    "right arm and right leg may be swapped": (0, 1 / 3),
-    "left arm and right leg may be swapped": (-1 / 3, 1 / 3),
-}
-
-
-def _chest_faults() -> dict[str, Array]:
-    """Sentence -> (6, 6): what V1 to V6 become."""
-    right = np.eye(6)
-    found = {"": right}
-    for i, j in combinations(range(6), 2):
-        swapped = right.copy()
-        swapped[[i, j]] = right[[j, i]]
-        found[f"V{i + 1} and V{j + 1} may be swapped"] = swapped
-    found["the chest leads may be in reverse order, V6 to V1"] = right[::-1].copy()
-    found["the chest leads may be shifted by one, V2 to V6 in place of V1"] = np.roll(right, -1, 0)
-    found["the chest leads may be shifted by one, V1 in place of V2"] = np.roll(right, 1, 0)
-    for i in range(6):
-        inverted = right.copy()
-        inverted[i] *= -1
-        found[f"V{i + 1} may be inverted"] = inverted
-    found["the chest leads may be inverted"] = -right
-    return found
-
-
-CHEST_FAULTS = _chest_faults()
-
-
-def fault_matrix(limb: str, chest: str) -> Array:
-    """(8, 8): what LEADS become with these faults; of the right leg, as if it were the left."""
-    made = np.zeros((8, 8))
-    made[:2, :2] = np.reshape(LIMB_FAULTS[limb], (2, 2))
-    made[2:, 2:] = CHEST_FAULTS[chest]
-    made[2:, :2] = -CHEST_FAULTS[chest] @ np.tile(_CENTRAL.get(limb, (0, 0)), (6, 1))
-    return made
-
-
-def with_fault(signal: Array, limb: str, chest: str) -> Array:
-    """(12, samples) of the standard leads -> the same, recorded with these faults."""
-    derived = np.array([(1, 0), (0, 1), *LIMB_LEADS.values()])
-    eight = fault_matrix(limb, chest) @ signal[[0, 1, *range(6, 12)]]
-    # what file leads hold beyond I and II, such as rounding, stays out: it would give swaps away
-    return np.concatenate([derived @ eight[:2], eight[2:]])
+# "" for none; a fitted model tells these apart, in this order
+LIMB_FAULTS = (
+    "",
+    "left and right arm may be swapped",
+    "right arm and left leg may be swapped",
+    "left arm and left leg may be swapped",
+    "the electrodes of both arms and the left leg may be rotated",
+    "the electrodes of both arms and the left leg may be rotated the other way",
+    "right arm and right leg may be swapped",
+    "left arm and right leg may be swapped",
+    "the limb leads may be inverted",
+)
+CHEST_FAULTS = (
+    "",
+    *(f"{one} and {other} may be swapped" for one, other in combinations(CHEST, 2)),
+    "the chest leads may be in reverse order, V6 to V1",
+    "the chest leads may be shifted by one, V2 to V6 in place of V1",
+    "the chest leads may be shifted by one, V1 in place of V2",
+    *(f"{lead} may be inverted" for lead in CHEST),
+    "the chest leads may be inverted",
+)
 
 
 def network_input(beats: Array, interval: Array) -> Array:
@@ -140,7 +103,7 @@ def swapped_electrodes(beat: TypicalBeat) -> list[tuple[str, str, float, bool]]:
     interval = np.array([np.median(np.diff(beat.peaks))])
     found = []
     outputs = model(network_input(halves[None], interval))
-    named = (("limb", list(LIMB_FAULTS)), ("chest", list(CHEST_FAULTS)))
+    named = (("limb", LIMB_FAULTS), ("chest", CHEST_FAULTS))
     for (kind, sentences), chances in zip(named, outputs, strict=True):
         certainty = 1 - float(chances[0, 0])
         number = 1 + int(chances[0, 1:].argmax())

@@ -10,6 +10,7 @@ of each wave is. The branch was trained on LUDB (research/delineation.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from clocs.encoders.many_leads import MultiLead
+from clocs.encoders.residual import Layers
 from clocs.errors import StoreError
 from clocs.frames.signals import bridged
 from clocs.measurements.beats import resampled_band
@@ -48,46 +49,22 @@ _STILL = 1e-6  # mV; a lead that varies less is flat
 class Trunk(nn.Module):
     """The first stages of an encoder of many leads."""
 
-    def __init__(self, encoder: MultiLead, layers: nn.Module) -> None:
+    def __init__(self, encoder: MultiLead, layers: Layers) -> None:
         """layers: as `MultiLead.to_module` makes them; they are taken over, not copied."""
         super().__init__()
         network = encoder.network
-        self.blocks = [
-            [conv.name.replace(".", "_") if conv else "" for conv in block]
-            for block in network.blocks[: 2 * STAGES]
-        ]
-        used = {"stem", *(name for block in self.blocks for name in block)}
-        convs, presence = layers.get_submodule("convs"), layers.get_submodule("lead_presence")
-        self.convs = nn.ModuleDict({k: v for k, v in convs.named_children() if k in used})
-        self.lead_presence = presence
-        self.widths = [network.blocks[2 * stage][0].c_out for stage in range(STAGES)]
+        pairs = [network.blocks[2 * stage : 2 * stage + 2] for stage in range(STAGES)]
+        self.stages = [replace(network, blocks=blocks) for blocks in pairs]
+        self.widths = [blocks[0][0].c_out for blocks in pairs]
+        self.layers = layers
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """x: (n, leads, samples), nan where missing -> of each stage (n, channels, steps)."""
-        mask = (~x[..., 0].isnan()).to(x.dtype)
-        factor = (x.shape[1] / mask.sum(dim=1).clamp(min=1)).sqrt()
-        h = self._conv("stem", x.nan_to_num() * factor[:, None, None])
-        h = self._norm("stem", h + self.lead_presence(mask)[..., None]).relu()
-        maps = []
-        for number, (first, second, shortcut) in enumerate(self.blocks):
-            around = h
-            if shortcut:
-                if number:
-                    around = functional.avg_pool1d(h, 2)
-                around = self._norm(shortcut, self._conv(shortcut, around))
-            h = self._norm(first, self._conv(first, h)).relu()
-            h = (self._norm(second, self._conv(second, h)) + around).relu()
-            if number % 2:
-                maps.append(h)
+        h, maps = self.layers.started(x), []
+        for stage in self.stages:
+            h = stage.body(h, self.layers.convolved, lambda block, h: h)
+            maps.append(h.squeeze(2))
         return maps
-
-    def _conv(self, name: str, h: Tensor) -> Tensor:
-        made: Tensor = self.convs[name].get_submodule("conv")(h)
-        return made
-
-    def _norm(self, name: str, h: Tensor) -> Tensor:
-        made: Tensor = self.convs[name].get_submodule("norm")(h)
-        return made
 
 
 def _conv(c_in: int, c_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -266,7 +243,7 @@ def shipped_delineator() -> Delineator:
             conv, norm = module
             assert isinstance(conv, nn.Conv1d) and isinstance(norm, nn.BatchNorm1d)
             module[0], module[1] = fuse_conv_bn_eval(conv, norm), nn.Identity()
-        elif name.startswith("trunk.convs.") and name.count(".") == 2 and "stem" not in name:
+        elif name.startswith("trunk.layers.convs.") and name.count(".") == 3 and "stem" not in name:
             assert isinstance(module, nn.ModuleDict)
             conv, norm = module["conv"], module["norm"]
             assert isinstance(conv, nn.Conv1d) and isinstance(norm, nn.BatchNorm1d)

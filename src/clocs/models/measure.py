@@ -12,7 +12,7 @@ import polars as pl
 import torch
 
 from clocs.errors import ClocsError, SettingError, UnusableError
-from clocs.files import csv_cell, private_folder, replacing, write_atomic, writing
+from clocs.files import private_folder, write_atomic
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, read_several, without_folders
 from clocs.measurements.intervals import UNITS, Beats, Measure, find_beats, measure_beats
@@ -235,11 +235,7 @@ def _table(made: list[dict[str, Any]], *, waves: bool) -> pl.DataFrame:
 
 def _write(table: pl.DataFrame, path: Path) -> None:
     private_folder(path.parent)
-    if path.suffix == ".parquet":
-        write_rows(table, path)
-    elif path.suffix == ".json":
+    if path.suffix == ".json":
         write_atomic(path, json.dumps(table.to_dicts(), allow_nan=False).encode())
     else:
-        with writing(path), replacing(path) as temporary:
-            text = pl.col(pl.String).map_elements(csv_cell, pl.String)
-            table.with_columns(text).write_csv(temporary)
+        write_rows(table, path)

@@ -19,13 +19,12 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError
-from clocs.files import csv_cell, private_folder, replacing, writing
+from clocs.errors import ClocsError, SettingError
+from clocs.files import private_folder
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import find_recordings, read_several
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS, split_patients
-from clocs.measurements.beats import heart_rate
 from clocs.measurements.check import Finding, doubt, examine
 from clocs.models.classifier import (
     Classifier,
@@ -154,6 +153,9 @@ def _recordings(
     correct: bool,
 ) -> Iterator[Predicted]:
     """Rows of the table and their recordings, which are read again: one is in memory at a time."""
+    from clocs.measurements.intervals import UNITS, Measure
+    from clocs.models.measure import measure  # with its network, for this alone
+
     by_name = {one.manifest.dataset: one for one in stores}
     read = read_several(find_recordings(files, options), options) if files else iter(())
     for row in table.iter_rows(named=True):
@@ -162,9 +164,12 @@ def _recordings(
             yield Predicted(row, None)
             continue
         recording, _ = examine(own, correct=correct)
-        beats = heart_rate(recording)
-        rate = Quantity(beats, "1/min", None if beats else "fewer than three beats were found")
-        yield Predicted(row, recording, {"heart_rate": rate})
+        try:
+            found = measure(recording).values
+        except ClocsError as error:
+            found = dict.fromkeys(UNITS, Measure(reason=str(error)))
+        made = {name: Quantity(one.value, UNITS[name], one.reason) for name, one in found.items()}
+        yield Predicted(row, recording, made)
 
 
 def predict_recordings(
@@ -474,7 +479,5 @@ def _write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> Non
         table.clone()
         .insert_column(place, table.select(meaning=meaning)["meaning"])
         .with_columns(pl.col(pl.List(pl.String)).list.join("; "))
-        .with_columns(pl.col(pl.String).map_elements(csv_cell, pl.String))
     )
-    with writing(path), replacing(path) as temporary:
-        flat.write_csv(temporary)
+    write_rows(flat, path)

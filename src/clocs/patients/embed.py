@@ -27,7 +27,6 @@ from clocs.patients.encode import (
     InputSpec,
     Windows,
     encoded,
-    expect_unit,
     frame_of,
     joined_reading,
     known_leads,
@@ -46,7 +45,7 @@ from clocs.patients.sources import ReadFile, file_windows, read_files, stores_an
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.embed import AT_ONCE, StoreVectors, filled
+from clocs.training.embed import AT_ONCE, StoreVectors, expect_unit, filled
 from clocs.training.signals import pick_device
 
 

@@ -45,7 +45,7 @@ from clocs.recording import (
     unnamed_lead,
 )
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, stack
+from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, expect_unit, stack
 from clocs.training.signals import Signals
 from clocs.workers import group_runs
 
@@ -137,15 +137,6 @@ class InputSpec:
     def frame_of_rows(self, present: NDArray[np.bool_]) -> NDArray[np.int64]:
         """(windows,) the frame of each; present: (frames, leads) which have a signal."""
         return np.flatnonzero(present.any(axis=1)) if self.known else np.nonzero(present)[0]
-
-
-def expect_unit(checkpoint: Checkpoint, unit: str, what: str) -> None:
-    """Refuse signals in another unit for an encoder that takes mV; the others take any unit."""
-    if checkpoint.card.in_mv and unit != "mV":
-        raise SettingError(
-            f"{what} is in {unit}, and this encoder reads voltages; state the unit with `unit`, or "
-            "use an encoder that takes any unit, such as cmsmlc-many-leads"
-        )
 
 
 def frame_of(checkpoint: Checkpoint, seconds: float | None) -> FrameSpec:

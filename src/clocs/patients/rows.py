@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.base import parse_age, parse_sex
 from clocs.errors import SettingError
-from clocs.files import digest, replacing, writing
+from clocs.files import csv_cell, digest, replacing, writing
 from clocs.frames.splits import PARTS
 from clocs.recording import NOTES, UNNAMED_LEAD, Recording, notes_of
 from clocs.sealed import seal_parquet
@@ -80,8 +80,12 @@ def make_rows(columns: Mapping[str, Any], n: int) -> pl.DataFrame:
 
 
 def write_rows(rows: pl.DataFrame, path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a parquet file with a digest, complete or not at all."""
+    """Write a parquet file with a digest, or a .csv, complete or not at all."""
     with writing(path), replacing(path) as temporary:
+        if path.suffix == ".csv":
+            text = pl.col(pl.String).map_elements(csv_cell, pl.String)
+            rows.with_columns(text).write_csv(temporary)
+            return
         rows.write_parquet(temporary, metadata=metadata)
         seal_parquet(temporary)
 

@@ -64,11 +64,12 @@ def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
     return weights, buffers
 
 
-def expect_mv(checkpoints: Sequence[Checkpoint], frames: Frames) -> None:
-    """Refuse frames in another unit for encoders that take mV; the others normalize any unit."""
-    if frames.unit != "mV" and any(checkpoint.card.in_mv for checkpoint in checkpoints):
+def expect_unit(checkpoint: Checkpoint, unit: str, what: str) -> None:
+    """Refuse signals in another unit for an encoder that takes mV; the others take any unit."""
+    if checkpoint.card.in_mv and unit != "mV":
         raise CheckpointError(
-            f"this encoder takes signals in mV, but those of {frames.dataset} are in {frames.unit}"
+            f"{what} is in {unit}, and this encoder reads voltages; state the unit with `unit`, or "
+            "use an encoder that takes any unit, such as cmsmlc-many-leads"
         )
 
 
@@ -173,7 +174,7 @@ def _encoded(
     each = max(1, rows.leads_at_once)  # windows of a view
     most = AT_ONCE * (8 if encoder.leads and device.type == "cuda" else 1)
     size = max(1, most // len(checkpoints) // each)
-    expect_mv(checkpoints, frames)
+    expect_unit(checkpoints[0], frames.unit, frames.dataset)
     signals = Signals.from_frames(frames, device, windows=size * each)
     starts = torch.from_numpy(rows.in_view())
     scales = torch.from_numpy(rows.scale_in_view()).to(device).split(size)
