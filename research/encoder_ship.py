@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from research.encoder_trials import variant_from
 
 # what may differ from the defaults of a design without making another network than `voltage`
 SHIPPED = ("input", "amplitudes", "reconstruct", "mix", "embedding_dim", "temperature")
+BATCH = 512  # of `encoder_trials.py`
 AMPLITUDES = {f"branch.{i}.{k}": f"amplitudes.linear{n}.{k}"
               for i, n in ((0, 1), (2, 2)) for k in ("weight", "bias")}  # fmt: skip
 
@@ -66,14 +67,17 @@ def main() -> None:
     frames = join([make_frames(store, spec=spec, leads=LEADS) for store in stores])
     plan = Plan("cmsmlc", encoder="voltage", embedding_dim=variant.embedding_dim + 64, dropout=0.0)
     card = make_card(frames, plan, 0, frame=spec, device=torch.device("cpu"))
-    facts = {name: trial["training"][name] for name in ("steps", "weights")}
+    steps, usual = trial["training"]["steps"], asdict(Variant())
+    design = {k: v for k, v in asdict(variant).items() if v != usual[k] and k != "embedding_dim"}
+    epochs = round(steps * BATCH / len(np.unique(frames.recording[frames.split == 0])))
     card = replace(
         card,
         labels=(),
-        training={"trial": given.weights.stem, "batch_size": 512, "lr": 1e-3, **facts,
-                  "validation_auc": trial["choice"],
-                  "design": json.loads(json.dumps(trial["variant"]))},
-        metrics=card.metrics | {"status": "all steps"},
+        training={"batch_size": BATCH, "lr": 1e-3, "optimizer": "adamw", "weight_decay": 0.01,
+                  "schedule": "cosine", "warm_up": 0.05, "average": 0.998, "projection": 128,
+                  "steps": steps, "trial": given.weights.stem, **design},
+        metrics={"status": "all steps", "epochs": epochs, "best_epoch": epochs,
+                 "validation_loss": None},
         environment={"torch": "2.11.0+cu130", "device": "cuda"},
     )  # fmt: skip
     made = Checkpoint(card, weights, buffers, hashed_recordings(frames, card.salt, (0, 1)))

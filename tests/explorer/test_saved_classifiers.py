@@ -117,7 +117,7 @@ def test_a_file_that_is_no_classifier_is_refused_at_the_start(
     small_store: Store, encoder: Path, tmp_path: Path
 ) -> None:
     file = next(encoder.rglob("*.safetensors"))
-    with pytest.raises(CheckpointError, match="is not a clocs classifier"):
+    with pytest.raises(CheckpointError, match="is an encoder, not a classifier"):
         open_session(stores=[small_store], checkpoint=encoder, models=[file], cache=tmp_path)
 
 

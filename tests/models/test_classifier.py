@@ -77,7 +77,7 @@ def test_a_damaged_or_foreign_file_is_refused(
         load_classifier(file)
     checkpoint.save(tmp_path / "seed-0.safetensors")
     assert not is_classifier(tmp_path / "seed-0.safetensors")
-    with pytest.raises(CheckpointError, match="is not a clocs classifier"):
+    with pytest.raises(CheckpointError, match="is an encoder, not a classifier"):
         load_classifier(tmp_path / "seed-0.safetensors")
     assert not is_classifier(tmp_path / "missing.safetensors")
 
