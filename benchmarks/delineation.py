@@ -53,13 +53,13 @@ def ludb(folder: Path) -> Iterator[Annotated]:
     for name in sorted((path.stem for path in (folder / "data").glob("*.dat")), key=int):
         steps = np.fromfile(folder / "data" / f"{name}.dat", "<i2").reshape(-1, 12)
         marks = {
-            lead: annotations((folder / "data" / f"{name}.{lead.lower()}").read_bytes())
+            lead: annotated((folder / "data" / f"{name}.{lead.lower()}").read_bytes())
             for lead in LEADS
         }
         yield Annotated(name, steps.T / 1000, marks)
 
 
-def annotations(data: bytes) -> Array:
+def annotated(data: bytes) -> Array:
     """A WFDB annotation file -> (waves, 4), as in `Marks`."""
     words, at, time = np.frombuffer(data, "<u2").tolist(), 0, 0
     found: list[list[float]] = []

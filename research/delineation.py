@@ -13,7 +13,9 @@ last command trains on all patients. Both take `--device cuda`.
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks import delineation as marked
 from clocs.models import delineator
 from clocs.models.delineator import BRANCH_HZ, MARK_HZ, TRUNK_HZ, Delineator
 
+marked = import_module("benchmarks.delineation")
 FOLDS = 5
 RUNS = {
     f"{start}-{percent}-{fold}": (start, percent, fold)
@@ -42,7 +44,7 @@ FACTS = {
 class Data:
     """All recordings as tensors."""
 
-    def __init__(self, recordings: list[marked.Annotated], device: str) -> None:
+    def __init__(self, recordings: list[Any], device: str) -> None:
         made = [delineator.network_inputs(one.signal, marked.RATE) for one in recordings]
         steps = made[0][0].shape[1] * MARK_HZ // TRUNK_HZ
         truth = [marked.targets(one, steps, MARK_HZ) for one in recordings]
@@ -82,7 +84,7 @@ def _loss(
 ) -> Tensor:
     first = rng.integers(0, data.slow.shape[2] - CROP + 1, len(rows)).tolist()
     few = rng.random(len(rows)) < 0.5  # half of them lack leads
-    hidden = [rng.permutation(12)[rng.integers(1, 7) :] if one else [] for one in few]
+    hidden: list[Any] = [rng.permutation(12)[rng.integers(1, 7) :] if one else [] for one in few]
     leads = [rng.permutation(12)[:OF_EACH] for _ in rows]
 
     def cut(x: Tensor, hertz: int) -> Tensor:
@@ -104,7 +106,8 @@ def _loss(
     inside = (label != marked.IGNORED).float()
     near = functional.binary_cross_entropy_with_logits(made[:, 4:], peaks, reduction="none")
     of_waves = functional.cross_entropy(made[:, :4], label, ignore_index=marked.IGNORED)
-    return of_waves + (near.mean(dim=1) * inside).sum() / inside.sum().clamp(min=1)
+    loss: Tensor = of_waves + (near.mean(dim=1) * inside).sum() / inside.sum().clamp(min=1)
+    return loss
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def test_the_demo_shows_every_encoder_and_a_second_run_reuses_them(first: demo.D
     second = demo.run_demo(folder, patients=40)
     assert [e.auc for e in second.evaluations] == [e.auc for e in first.evaluations]
     assert weights.read_bytes() == before
-    assert demo_table(second).row_count == 3
+    assert len(demo_table(second).rows) == 3
     assert set(second.json()) >= {"evaluations", "separability", "page"}
     assert f"clocs explore {folder / 'store-40'}" in second.explore and second.explore in page
 

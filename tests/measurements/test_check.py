@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 import clocs
-from benchmarks.electrode_faults import fault_matrix, with_fault
 from clocs.measurements.beats import typical_beat
 from clocs.measurements.check import Finding, doubt
 from clocs.measurements.electrodes import CHEST_FAULTS, LIMB_FAULTS
 from clocs.recording import STANDARD_LEADS, Recording, quantize
 
+FAULTS = import_module("benchmarks.electrodes")
+fault_matrix = FAULTS.fault_matrix
+with_fault = FAULTS.with_fault
 ARMS = "left and right arm may be swapped"
 Array = NDArray[np.float64]
 

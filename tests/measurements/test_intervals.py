@@ -29,12 +29,19 @@ def measured(beats: Beats, signal: Array | None = None, *, in_mv: bool = True): 
     return measure_beats(beats, own, RATE, in_mv=in_mv)
 
 
-BEGIN = 1.0 + 0.8 * np.arange(10)
+BEGIN: Array = 1.0 + 0.8 * np.arange(10.0)
 
 
 def test_intervals_are_those_of_the_marks() -> None:
     found = measured(find_beats(dict.fromkeys(LEADS, waves(BEGIN))))
-    expected = {"heart_rate": 75, "pr": 160, "qrs": 90, "qt": 400, "sdnn": 0, "rmssd": 0}
+    expected: dict[str, float] = {
+        "heart_rate": 75,
+        "pr": 160,
+        "qrs": 90,
+        "qt": 400,
+        "sdnn": 0,
+        "rmssd": 0,
+    }
     expected |= {
         "qtc_bazett": 400 / 0.8**0.5,
         "qtc_fridericia": 400 / 0.8 ** (1 / 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ import polars as pl
 import pytest
 
 import clocs
-from benchmarks.electrode_faults import with_fault
 from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.explorer.uploads import embed_upload
 from clocs.measurements.check import check, examine
@@ -24,6 +24,8 @@ from clocs.store.store import Store
 from clocs.training.checkpoint import Checkpoint
 from some_classifier import some_classifier
 
+FAULTS = import_module("benchmarks.electrodes")
+with_fault = FAULTS.with_fault
 ARMS = "left and right arm may be swapped"
 INVERTED = "II may be inverted"
 

@@ -156,9 +156,7 @@ def test_signals_in_another_unit_are_refused_where_mv_are_needed(
     made = pretrain_frames(small_frames, plan, tmp_path / "a")
     unknown = replace(small_frames, unit="adu")
     rows = instances(unknown, of="lead", views=Views(), split=2)
-    with pytest.raises(
-        CheckpointError, match="synthetic is in adu, and this encoder"
-    ):
+    with pytest.raises(CheckpointError, match="synthetic is in adu, and this encoder"):
         embed_instances(made, unknown, rows)
     with pytest.raises(CheckpointError, match="this encoder reads voltages"):
         score_groups([made], unknown, protocol="finetune")
