@@ -27,7 +27,7 @@ def test_every_call_of_curl_is_answered(
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
     blocks = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     commands = [one for one in blocks.replace("\\\n", " ").splitlines() if one.startswith("curl")]
-    assert len(commands) == 11
+    assert len(commands) == 12
     models = [f"cmsc-chapman={files[0]}", f"rhythm-chapman={files[1]}"]
     with serving(lambda service: service.load(models, index), token=TOKEN) as served:
         environment = os.environ | {"CLOCS_TOKEN": TOKEN}

@@ -46,7 +46,7 @@ def frames(small_store: Store) -> Frames:
 
 @pytest.fixture(scope="module")
 def encoder_of(frames: Frames) -> Iterator[Encoders]:
-    yield cache(lambda name: untrained(frames, Plan("random", encoder=name, embedding_dim=12))[0])
+    yield cache(lambda name: untrained(frames, Plan("random", encoder=name, embedding_dim=72))[0])
 
 
 def by_product(checkpoint: Checkpoint, *recordings: Recording) -> NDArray[np.float32]:
@@ -151,7 +151,7 @@ def test_it_learns_in_a_loop_of_ones_own(name: str, encoder_of: Encoders) -> Non
     torch.manual_seed(0)
     module = encoder_of(name).to_module().train()
     leads = len(module.leads) or 2
-    x, toward = torch.randn(6, leads, 400), torch.randn(6, 12)
+    x, toward = torch.randn(6, leads, 400), torch.randn(6, 72)
     x[0, 0, 5] = torch.nan  # a missing lead teaches nothing
     x[1] = torch.nan
     known = torch.tensor([0, 2, 3, 4, 5])
@@ -188,7 +188,7 @@ def test_gradients_reach_the_ecg_itself(name: str, encoder_of: Encoders) -> None
     x = torch.randn(2, len(module.leads) or 2, 400)
     x[0, 0] = 0.3  # flat
     x.requires_grad_()
-    (module(x) * torch.randn(12)).sum().backward()
+    (module(x) * torch.randn(72)).sum().backward()
     assert x.grad is not None and x.grad.isfinite().all() and x.grad[1].abs().sum() > 0
 
 
@@ -214,4 +214,4 @@ def test_encoders_of_one_lead_take_a_single_lead(encoder_of: Encoders) -> None:
     singles = [name for name in ENCODERS if not is_multilead(name)]
     assert singles
     for name in singles:
-        assert encoder_of(name).to_module()(torch.randn(1, 1, 400)).shape == (1, 12)
+        assert encoder_of(name).to_module()(torch.randn(1, 1, 400)).shape == (1, 72)

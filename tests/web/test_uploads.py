@@ -23,7 +23,7 @@ MB = 1 << 20
     [
         ({}, "empty upload"),
         ({"letter.txt": b"hello"}, "letter.txt"),
-        ({"letter.txt": b"hello"}, ".scp, .xml, .mwf, .ecg, .dcm"),  # each suffix once
+        ({"letter.txt": b"hello"}, ".scp, .xml, .json, .mwf, .ecg, .dcm"),  # each suffix once
         ({"own.dat": b"\0" * 100}, "header"),
         ({"own.hea": b"own 1 500 1000\nown.dat 16 200 16 0 0 0 0 II\n"}, "own.dat"),
         ({"own.hea": b"\xff\xfe not a header"}, "own.hea"),
