@@ -33,9 +33,8 @@ TYPICAL_MV, GREATEST_MV = 0.2, 5.0  # the fixed scale of raw input, and where it
 class Variant:
     """A design; the defaults are those of the shipped encoder."""
 
-    input: str = "standard"  # standard, raw, asinh, or scale: how leads are normalized
+    input: str = "standard"  # or raw: how leads are normalized
     amplitudes: bool = False  # a branch for the spread and the quantiles of each lead
-    gain: float = 0.0  # the greatest random gain of a view: 0.2 is ±20 %
     reconstruct: float = 0.0  # weight of the reconstruction of masked leads and stretches
     pool: str = "meanmax"  # or moments (with the spread)
     seconds: float = 5.0
@@ -129,47 +128,33 @@ class Net(nn.Module):
         own = {k.replace(".", "/"): w[0] for k, w in spec.parameters(keys).items()}
         self.weights = nn.ParameterDict(own)
         self.stats = {k: w[0].to(device) for k, w in spec.buffers(1).items()}
-        width, stem = v.embedding_dim // 2, spec.network.stem.c_out
-        self.scale = nn.Linear(1, stem, bias=False) if v.input == "scale" else None
+        width = v.embedding_dim // 2
         self.branch = nn.Sequential(
             nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 64)) if v.amplitudes else None  # fmt: skip
         pooled = width * 3 if v.pool == "moments" else v.embedding_dim
         self.dim = pooled + (64 if v.amplitudes else 0)
         self.to(device)
 
-    def normalized(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, 12, t) mV -> the same as the network sees it, and the log of the scale, (n, 1)."""
+    def normalized(self, x: Tensor) -> Tensor:
+        """(n, 12, t) mV -> the same as the network sees it."""
         x = centered(x)
-        spread = x.square().mean(dim=-1).add(1e-10).sqrt()
-        logs = spread.clamp(min=1e-3).log() * there  # their mean: one wild lead does not decide
-        log_scale = logs.sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp(min=1)
-        log_scale = log_scale - math.log(TYPICAL_MV)
-        kind = self.variant.input
-        if kind == "standard":
-            x = x / spread.clamp(min=1e-4)[..., None]
-        elif kind == "scale":
-            x = (x / (TYPICAL_MV * log_scale.exp()[..., None])).clamp(-25, 25)
-        elif kind == "asinh":
-            x = (x / TYPICAL_MV).asinh()
-        else:
-            x = x.clamp(-GREATEST_MV, GREATEST_MV) / TYPICAL_MV
-        return x, log_scale
+        if self.variant.input == "standard":
+            spread = x.square().mean(dim=-1).add(1e-10).sqrt()
+            return x / spread.clamp(min=1e-4)[..., None]
+        return x.clamp(-GREATEST_MV, GREATEST_MV) / TYPICAL_MV
 
     def forward(
         self, x: Tensor, there: Tensor, hidden: Tensor | None = None, *, training: bool = False
     ) -> tuple[Tensor, Tensor]:
         """(n, 12, t) mV, (n, 12) bool, (n, t) bool: hidden stretches -> embedding, feature map."""
         weights = {k.replace("/", "."): w for k, w in self.weights.items()}
-        sized, log_scale = self.normalized(x, there)
         factor = (12 / there.sum(dim=1).clamp(min=1)).sqrt()[:, None, None]
         seen = there[..., None] if hidden is None else there[..., None] & ~hidden[:, None]
-        h = (sized * factor).masked_fill(~seen, 0)
+        h = (self.normalized(x) * factor).masked_fill(~seen, 0)
         h = functional.pad(h, (0, 0, 0, -12 % WHOLE)).unsqueeze(2)
         half = torch.bfloat16 if x.is_cuda and training else torch.float32
         h = h.to(half).contiguous(memory_format=torch.channels_last)
         added = functional.linear(there.float(), weights[LEAD_PRESENCE])
-        if self.scale is not None:
-            added = added + self.scale(log_scale)
         if training:
             h, now = self.training_map(self.network, weights, None, h, added)
             with torch.no_grad():
@@ -234,9 +219,6 @@ def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
     clean, there = crops(
         pool.signal, pool.offset[rows].repeat(2), length.repeat(2), leads.repeat(2), times
     )
-    if v.gain:
-        size = torch.rand(2 * batch, 1, 1, device=device) * 2 - 1
-        clean = clean * torch.exp(math.log1p(v.gain) * size)
     hidden = None
     if v.reconstruct:  # a stretch of up to 30 % of half of the views
         wide = torch.rand(2 * batch, 1, device=device) * 0.6 - 0.3
@@ -253,7 +235,7 @@ def loss_of(net: Net, heads: Heads, pool: Pool, batch: int) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             made = heads.decode(h)  # (n, 12·16, steps): 16 samples a step, 32 at stride 4
         made = made.float().unflatten(1, (12, 8 * v.stride)).transpose(2, 3).flatten(2)[..., :n]
-        wanted = net.normalized(clean, there)[0]
+        wanted = net.normalized(clean)
         error = functional.smooth_l1_loss(made, wanted, reduction="none").mean(dim=-1)
         loss = loss + v.reconstruct * (error * there).sum() / there.sum()
     return loss

@@ -37,13 +37,8 @@ class Trial:
 FIRST = (
     Trial("0-standard", "The shipped design: each lead standardized, voltage lost.", {}),
     Trial("1-raw", "Leads in mV at one fixed scale, so that voltage stays.", {"input": "raw"}),
-    Trial("1b-asinh", "Like raw, but great voltages are compressed.", {"input": "asinh"}),
     Trial("3-amplitudes", "Standardized leads and a small branch for their amplitudes.",
           {"amplitudes": True}),
-    Trial("2-scale", "One scale per crop keeps the ratio of leads; its log is an input.",
-          {"input": "scale"}),
-    Trial("4-raw-gain", "Raw mV with a random gain of ±20 %, so that voltage is read coarsely.",
-          {"input": "raw", "gain": 0.2}),
     Trial("4b-raw-amplitudes", "Raw mV and the branch for amplitudes.",
           {"input": "raw", "amplitudes": True}),
 )  # fmt: skip
