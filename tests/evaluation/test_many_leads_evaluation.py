@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from clocs.cli.tables import evaluation_table
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledPart, rows_with_label
@@ -130,6 +131,8 @@ def test_one_lead_and_many_lead_encoders_are_compared_per_recording(
     assert comparison.seeds == 2
     (alone,) = scored([group], frames, protocol="linear-converged")
     assert alone.evaluation.auc == pytest.approx(found[1].evaluation.auc, abs=1e-6)
+    first = evaluation_table(alone.evaluation).rows[0]
+    assert first[0] == "AUC per recording" and f"{alone.evaluation.auc_mean:.3f}" in first[1]
 
 
 def one_lead_alone(part: LabeledPart) -> LabeledPart:

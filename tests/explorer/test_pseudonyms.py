@@ -152,7 +152,7 @@ def test_no_message_about_a_recording_contains_its_id(
             raise FileError(f"recording {store.table['id'][row]} is damaged")
 
         monkeypatch.setattr(store, "recording", damaged)
-        vars(session).pop("_read", None)  # which keeps what other tests have read
+        vars(session).pop("_kept", None)  # which keeps what other tests have read
         answer = client.get(f"/api/patients/{session.codes[-1]}/recordings/0/signal")
     assert answer.status_code == 422 and "cannot be read" in answer.json()["message"]
     assert not any(name in answer.text for name in store.table["id"])

@@ -379,7 +379,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> W
         **{f"  {other.method} (untrained)": f"{other.auc_mean:.3f}" for other in others},
         "  against untrained": None if result.beats_random is None else _verdict(result),
         "trained on": _UNKNOWN if result.pretrain == "unknown" else None,
-        "AUC per recording": f"{result.auc_recording_mean:.3f}" if per_row else None,
+        **({"AUC per recording": f"{result.auc_recording_mean:.3f}"} if per_row else {}),
         "AUC of logits": f"{result.auc_logits_mean:.3f}",
         "average precision": f"{result.ap_mean:.3f}",
         "F1, thresholds from validation": f"{result.f1_mean:.3f}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "unknown"
 _MOST = 30  # values of a column; the rare ones are one value
+_MOST_PREDICTED = 20_000  # recordings: a quarter of an hour on two cores
 _Value = str | float | None
 _Found = dict[str, tuple[dict[str, Any], NDArray[np.uint8]]]  # facts and codes, by name
 _OF_STORES = {  # titles of columns
@@ -55,7 +56,8 @@ class Columns:
         rows = session.embeddings.rows.select("dataset", "patient")
         self._place = {pair: row for row, pair in enumerate(rows.iter_rows())}
         self._found = self._of_stores()
-        self.state = "working" if session.models is not None and session.stores else "ready"
+        few = 0 < sum(map(len, session.stores.values())) <= _MOST_PREDICTED
+        self.state = "working" if session.models is not None and few else "ready"
         if self.state == "working":
             threading.Thread(target=self._predict, daemon=True).start()
 
@@ -94,25 +96,24 @@ class Columns:
         return {name: one for name, one in made.items() if len(one[0]["values"]) > 1}
 
     def _coded(
-        self, title: str, values: Mapping[int, _Value], order: Sequence[str] | None = None
+        self, title: str, values: Mapping[int, _Value]
     ) -> tuple[dict[str, Any], NDArray[np.uint8]]:
         """A column of few values: numbers in bands where they are many, rare words as one."""
         known = [value for value in values.values() if value is not None]
-        if known and not any(isinstance(value, str) for value in known):
+        numbers = bool(known) and not any(isinstance(value, str) for value in known)
+        if numbers:
             order, word = _bands(np.array(known, np.float64))
-            ordered = True
         else:
             counts = pl.Series(map(str, known), dtype=pl.String).value_counts(sort=True)
-            common = [name for name, _ in counts.iter_rows()][:_MOST]
-            ordered, order = order is not None, order or sorted(common)
-            word = lambda value: str(value) if str(value) in common else "other"  # noqa: E731
+            common = set(counts.to_series().head(_MOST))
+            order, word = sorted(common), lambda one: str(one) if str(one) in common else "other"
         names = [*dict.fromkeys([*order, "other", _UNKNOWN])]
         place = {name: code for code, name in enumerate(names)}
         codes = np.full(len(self._session.codes), place[_UNKNOWN], np.uint8)
         for row, value in values.items():
             codes[row] = place[_UNKNOWN if value is None else word(value)]
         used = np.unique(codes)
-        facts = {"title": title, "values": [names[code] for code in used], "ordered": ordered}
+        facts = {"title": title, "values": [names[code] for code in used], "ordered": numbers}
         return facts, np.searchsorted(used, codes).astype(np.uint8)
 
     def _predict(self) -> None:

@@ -37,7 +37,7 @@ from clocs.web.packing import pack
 
 DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, which is resolved
 NEIGHBORS = 10
-_KEPT = 64  # recordings in memory
+_KEPT, _BRIEF = 64, 100_000  # recordings in memory, and the most samples per lead of one
 SLOTS = 35  # looks of labels: seven hues, twice, in five shapes
 _COMMON = {  # codes of frequent labels, whose colors are far apart
     label_name(label).code: slot
@@ -263,7 +263,9 @@ class Session:
         if number >= len(places):
             raise NotFoundError(f"{self.name(row)} has no recording {number + 1}")
         try:
-            recording = self._read(dataset, places[number])
+            store, place = self.stores[dataset], places[number]
+            brief = store.table["samples"][place] <= _BRIEF
+            recording = self._kept(dataset, place) if brief else store.recording(place)
         except ClocsError:  # it names the recording
             logging.getLogger("clocs.explorer").exception("a recording cannot be read")
             raise SettingError(
@@ -277,8 +279,8 @@ class Session:
         return ShownRecording(self.recording(code, number), *self.ids(code))
 
     @cached_property
-    def _read(self) -> Callable[[str, int], Recording]:
-        """A recording of a store, by its place; a page asks for the same one several times."""
+    def _kept(self) -> Callable[[str, int], Recording]:
+        """A brief recording, by its place: a page asks for the same one several times."""
         return lru_cache(_KEPT)(lambda dataset, place: self.stores[dataset].recording(place))
 
     @cached_property
