@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -24,7 +26,7 @@ def waves(at: Array, *, late: float = 0.0, pr: Array | float = 0.16) -> Waves:
     return Waves(p, of(0, 0.04, 0.09), of(0.2, 0.3, 0.4))
 
 
-def measured(beats: Beats, signal: Array | None = None, *, in_mv: bool = True):  # type: ignore[no-untyped-def]
+def measured(beats: Beats, signal: Array | None = None, *, in_mv: bool = True) -> Any:
     own = np.zeros((len(beats.leads), 6000)) if signal is None else signal
     return measure_beats(beats, own, RATE, in_mv=in_mv)
 
