@@ -29,7 +29,7 @@ def test_chapman_without_its_flat_recordings(real_data: Path, tmp_path: Path) ->
     assert info["recordings"] == info["patients"] == 10_588
     assert info["quarantine"] == {"flat": 40}
     assert info["rows_without_recording"] == 18
-    assert info["copies"] == 14
+    assert info["copies"] == 7
     assert info["leads"] == ["II", "V2", "aVL", "aVR"]
 
 

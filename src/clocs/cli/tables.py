@@ -141,7 +141,7 @@ _NOTES = {
     "views_without_signal": "frames × leads are in gaps or flat and are skipped",
     "frames_without_signal": "frames have no signal in any of these leads and are left out",
     "recordings_without_label": "recordings have no label: they are for pre-training",
-    "copies": "duplicate recordings: the same samples under several names",
+    "copies": "copies: recordings with the same samples as another one",
 }
 STORE = (
     *("dataset", "settings", "recordings", "patients", "hours", "rate", "lengths", "leads"),

@@ -118,7 +118,7 @@ def store_info(
         "instances": {
             name: counted(of, views.segments > 1) for name, (of, views) in (instances or {}).items()
         },
-        "copies": int(table["digest"].is_duplicated().sum()),
+        "copies": table.height - table["digest"].n_unique(),
         "quarantined": quarantine.height,
         "quarantine": _counted(quarantine["reason"]),
         "quarantine_list": quarantine.to_dicts(),
