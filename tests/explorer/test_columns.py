@@ -57,7 +57,7 @@ def test_a_label_has_the_same_color_in_every_store() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::clocs.errors.ClocsWarning")
-@pytest.mark.parametrize("name", ["cmsmlc-one-lead", "cmsc-chapman"])
+@pytest.mark.parametrize("name", ["cmsmlc-many-leads", "cmsc-chapman"])
 def test_a_store_of_one_lead_without_a_name_is_explored_with_shipped_encoders(
     name: str, tmp_path: Path
 ) -> None:

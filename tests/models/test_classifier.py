@@ -136,7 +136,7 @@ def on_shipped(classifier: Classifier, name: str) -> Classifier:
 def test_an_encoder_of_the_package_is_named_rather_than_copied(
     classifier: Classifier, tmp_path: Path
 ) -> None:
-    classifier = on_shipped(classifier, "cmsmlc-one-lead")  # of float16
+    classifier = on_shipped(classifier, "cmsmlc-many-leads")  # of float16
     small, large = tmp_path / "small.safetensors", tmp_path / "large.safetensors"
     classifier.save(small, shared=True)
     classifier.save(large)

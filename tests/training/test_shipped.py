@@ -14,10 +14,10 @@ from clocs.errors import CheckpointError, ClocsWarning
 from clocs.training.card import SHIPPED, SHIPPED_FOLDER, weights_path
 from clocs.training.checkpoint import Checkpoint, load_checkpoint, load_checkpoints
 
-MAX_BYTES = 26_000_000
+MAX_BYTES = 19_000_000
 
 
-def test_all_weights_are_at_most_26_megabytes_and_each_file_belongs_to_a_model() -> None:
+def test_all_weights_are_at_most_19_megabytes_and_each_file_belongs_to_a_model() -> None:
     files = {path for row in SHIPPED.values() for path in row.files}
     others = {SHIPPED_FOLDER / "models.toml", SHIPPED_FOLDER / "delineator.safetensors"}
     assert files | others == set(SHIPPED_FOLDER.iterdir())
@@ -70,6 +70,11 @@ def test_an_unknown_name_gets_a_sentence_with_close_ones() -> None:
         clocs.embed("zzz", "store")
     assert weights_path("runs/zzz") == Path("runs/zzz")  # a path, which need not be a name
     assert weights_path("zzz.safetensors") == Path("zzz.safetensors")
+
+
+def test_the_name_of_a_retired_encoder_says_what_to_use() -> None:
+    with pytest.raises(CheckpointError, match="no longer; use cmsmlc-many-leads"):
+        clocs.load("cmsmlc-one-lead")
 
 
 def test_a_classifier_is_refused_where_an_encoder_is_needed() -> None:

@@ -464,6 +464,8 @@ def _shipped() -> Iterator[Shipped]:
 
 
 SHIPPED: Final = types.MappingProxyType({row.name: row for row in _shipped()})
+# Encoders of earlier versions, and what does as well.
+RETIRED: Final = types.MappingProxyType({"cmsmlc-one-lead": "cmsmlc-many-leads"})
 
 
 def weights_path(given: Path | str) -> Path:
@@ -484,6 +486,11 @@ def weights_path(given: Path | str) -> Path:
         return path
     if name in SHIPPED:
         return SHIPPED[name].file
+    if name in RETIRED:
+        raise CheckpointError(
+            f"{name} is in the package no longer; use {RETIRED[name]}, whose scores are the same, "
+            "and make again what was made with it"
+        )
     if path.name == name and not path.suffix:
         hint = suggestion(name, SHIPPED, "give a path, or one of")
         raise CheckpointError(f"{name} does not exist, and no shipped model has that name; {hint}")
