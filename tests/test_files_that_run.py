@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 import edf_files
+import warm
 from clocs import Store
 
 MAX_FILES = {"pretrain": 44, "predict": 34, "reproduce": 55}
@@ -62,9 +62,7 @@ def files(few_store: Store, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         ("reproduce", "table-1", *grid, "--only", "cmsc", "--only", "downstream=chapman"),
     )
     words = json.dumps([list(map(str, one)) for one in commands])
-    ran = subprocess.run(
-        [sys.executable, "-c", COUNT, words], capture_output=True, text=True, check=False
-    )
+    ran = warm.run("-c", COUNT, words)
     assert ran.returncode == 0, ran.stderr
     found = [line.split() for line in ran.stdout.splitlines() if line.startswith("FILES")]
     return {name: names for _, name, *names in found}

@@ -7,7 +7,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -18,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
+import warm
 from clocs.errors import CheckpointError, ClocsWarning
 from clocs.files import leftovers
 from clocs.frames.frames import Frames
@@ -62,7 +62,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
 
 
-def wait_until(child: subprocess.Popen[str], ready: Callable[[], bool]) -> None:
+def wait_until(child: warm.Process, ready: Callable[[], bool]) -> None:
     while not ready():
         assert child.poll() is None, child.communicate()
         time.sleep(0.005)
@@ -75,10 +75,11 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(few_store: Store, tmp_
     for moment in ("as soon as the folder is there", "in an epoch", "while it saves"):
         stopped = tmp_path / moment
         saves = "2" if moment == "while it saves" else "3"
-        child = subprocess.Popen(
-            [sys.executable, "-c", HALTING, saves, stopped, *command(few_store, out), *more],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        child = warm.Process(
+            *("-c", HALTING, saves, stopped, *command(few_store, out), *more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         if moment == "while it saves":
             wait_until(child, stopped.exists)
         elif moment == "in an epoch":

@@ -24,6 +24,7 @@ import pytest
 
 import dicom_files
 import unhurried
+import warm
 from clocs.datasets.pseudonyms import KEY
 from clocs.web.packing import unpack
 from command_line import clocs
@@ -173,14 +174,12 @@ def test_lists_of_ones_own_recordings_name_files_and_no_folders(house: Path) -> 
 @contextmanager
 def serving(house: Path, *arguments: object) -> Iterator[tuple[str, list[str]]]:
     """The address of a server of its own process, and what it has logged, once it has ended."""
-    command = [sys.executable, "-m", "clocs", *map(str, arguments), "--token", "none", "--json"]
     logged: list[str] = []
-    running = subprocess.Popen(
-        command,
+    running = warm.Process(
+        *("-m", "clocs", *arguments, "--token", "none", "--json"),
         cwd=house,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         env=os.environ | {"CLOCS_CACHE": str(house / "cache")},
     )
     assert running.stdout is not None

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import clocs
+import warm
 from clocs.cli.main import root_command, running_command
 from clocs.cli.messages import in_one_sentence, in_options
 from clocs.store.store import Store
@@ -123,10 +124,13 @@ def interrupted(
     arguments: list[str], ready: Callable[[], bool], cwd: Path
 ) -> subprocess.CompletedProcess[str]:
     """The command after a Ctrl-C, which reaches all its processes, as from a terminal."""
-    running = subprocess.Popen(
-        [sys.executable, "-m", "clocs", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True,
-    )  # fmt: skip
+    running = warm.Process(
+        *("-m", "clocs", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 600
     while not ready() and running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

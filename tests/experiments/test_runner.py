@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from clocs.errors import ClocsError, SettingError
 from clocs.evaluation.evaluate import score_against_untrained
 from clocs.experiments import runner
@@ -31,10 +31,8 @@ def library() -> Library:
     return small_library("chapman", "physionet2020", "cardiology", patients=40)
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(folder)], stdout=subprocess.PIPE, text=True
-    )
+def start(folder: Path) -> warm.Process:
+    return warm.Process(SCRIPT, folder, stdout=subprocess.PIPE)
 
 
 def runs_of(folder: Path) -> dict[str, Run]:

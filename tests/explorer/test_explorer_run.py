@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 import threading
 import webbrowser
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import unhurried
+import warm
 from clocs.cli.main import Root
 from clocs.errors import SettingError
 from clocs.explorer import run
@@ -84,9 +84,10 @@ def test_an_explorer_that_is_terminated_leaves_no_temporary_files(
         "webbrowser.open = lambda address: print(address, flush=True)\n"
         "clocs.explore(embeddings=sys.argv[1])\n"
     )
-    command = [sys.executable, str(script), str(file), str(tmp_path / "cache")]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)}
+    running = warm.Process(
+        *(script, file, tmp_path / "cache"),
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     assert running.stdout is not None
     opened = running.stdout.readline().strip()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import clocs
+import warm
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import CheckpointError, SettingError
 from clocs.pretraining.plan import Plan
@@ -65,13 +63,7 @@ def test_killed_it_resumes_and_ends_with_the_same_bytes(
 ) -> None:
     out, stopped = tmp_path / "made" / "rhythm.safetensors", tmp_path / "stopped"
     words = [folder, small_store.path, out, stopped, json.dumps(HOW)]
-    child = subprocess.Popen(
-        [sys.executable, "-c", HALTING, *map(str, words)],
-        env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    child = warm.Process("-c", HALTING, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     while not stopped.exists():
         assert child.poll() is None, child.communicate()
         time.sleep(0.005)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from click.testing import CliRunner
 
 import clocs
 import unhurried
+import warm
 from clocs import Checkpoint, Recording
 from clocs.cli.main import Root
 from clocs.errors import CheckpointError, SettingError
@@ -37,7 +36,7 @@ ECG = example_body()
 class Running:
     """`clocs serve` as a process, with a token."""
 
-    process: subprocess.Popen[str]
+    process: warm.Process
     url: str
     port: int
     known: dict[str, str]  # headers
@@ -48,8 +47,8 @@ class Running:
 
 @contextmanager
 def serving_process(*files: str) -> Iterator[Running]:
-    command = [sys.executable, "-m", "clocs", "serve", "--json", *files]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+    command = ("-m", "clocs", "serve", "--json", *files)
+    with warm.Process(*command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             facts = json.loads(process.stdout.readline())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import clocs
+import warm
 from clocs.errors import SettingError
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
@@ -60,8 +59,8 @@ def learned(frames: Frames, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What 2 and 4 processes have learned, and what 3 did of what 2 had begun."""
     out = tmp_path_factory.mktemp("learned")
     frames.save(out / "frames")
-    command = [sys.executable, str(TESTS / "rank_processes.py"), str(out / "frames"), str(out)]
-    subprocess.run(command, check=True)
+    done = warm.run(TESTS / "rank_processes.py", out / "frames", out)
+    assert done.returncode == 0, done.stderr
     return out
 
 
@@ -111,11 +110,11 @@ def test_torchrun_says_one_sentence_about_a_killed_process_and_the_command_resum
         "save_every": 0,
     }
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    run = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(dying), "pretrain", str(store.path), "--out", str(out), "--rate", "80", *words],
-        capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    run = warm.run(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, dying),
+        *("pretrain", store.path, "--out", out, "--rate", 80, *words),
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     assert run.returncode != 0
     assert run.stdout == ""
     sentences = [line for line in run.stderr.splitlines() if line.startswith("clocs: ")]
