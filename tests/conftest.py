@@ -138,9 +138,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.path.name, len(SLOW)))
 
 
+def pytest_sessionstart() -> None:
+    """Importing leaves no garbage to speak of, and looking for it takes seconds."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """What has been imported stays to the end: no collection of garbage is to look at it again."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -43,6 +43,7 @@ NOT_RUN = {
 # Words that are added to a command, by its beginning, the longest that fits: less of the same.
 SHORTER = {
     "clocs pretrain": "--epochs 1 --seeds 1",
+    "clocs prepare synthetic": "--patients 8",
 }
 # What is replaced in a page before it runs.
 REPLACED = {
@@ -50,6 +51,7 @@ REPLACED = {
         "seeds=5": "epochs=1",
     },
     "docs/first-steps.md": {" --explain why.png": ""},  # README.md has the same
+    "docs/prediction.md": {"sample --explain explanation.png": "sample"},  # and this, too
     "docs/python.md": {"epochs=20": "epochs=1", "n_trials=12": "n_trials=2"},
 }
 MADE = re.compile(r"""(?:--out |\bout=)["']?([\w./-]+)""")  # what a snippet writes

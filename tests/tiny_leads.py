@@ -1,12 +1,14 @@
-"""A small encoder of many leads, for tests: it takes frames of any length."""
+"""Small encoders of many leads, for tests: one for frames of any length, and the usual ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from torch import Tensor, nn
 
+from clocs.encoders import many_leads, residual
 from clocs.encoders.make import ENCODERS
 from clocs.frames.frames import Frames
 from clocs.pretraining.plan import Plan
@@ -40,6 +42,20 @@ def tiny_leads() -> Iterator[str]:
         yield "tiny-leads"
     finally:
         del ENCODERS["tiny-leads"]
+
+
+@contextmanager
+def fewer_stages(width: int = residual.WIDE) -> Iterator[None]:
+    """`multilead` and `voltage` with two of their four stages, the first so many channels wide."""
+    every = (*vars(many_leads).values(), *vars(residual).values())
+    kept = [one for one in every if hasattr(one, "cache_clear")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(many_leads, "WIDTHS", (width,))
+        for one in kept:
+            one.cache_clear()
+        yield
+    for one in kept:
+        one.cache_clear()
 
 
 def many_lead_checkpoints(

@@ -134,7 +134,7 @@ def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     process = Process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     with process:
         printed, said = process.communicate()
-    return subprocess.CompletedProcess(words, process.wait(), printed, said)
+    return subprocess.CompletedProcess(list(map(str, words)), process.wait(), printed, said)
 
 
 @cache

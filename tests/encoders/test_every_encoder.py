@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from clocs.training import Settings
 from clocs.training.card import read_card
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.loop import Epoch, Trained, fit
+from tiny_leads import fewer_stages
 
 CPU = torch.device("cpu")
 HERE = Path(__file__).parent
@@ -68,8 +70,9 @@ def frames(small_store: Store) -> Frames:
 
 @pytest.fixture(scope="module")
 def few(few_store: Store) -> Frames:
-    """The same of few patients, for trainings that are compared bit by bit."""
-    return make_frames(few_store, spec=FrameSpec(5.0, 400))
+    """Of few patients and two leads, for trainings that are compared bit by bit."""
+    frames = make_frames(few_store, spec=FrameSpec(5.0, 400))
+    return frames.with_leads(frames.leads[:2])
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +240,14 @@ def some_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return clocs.prepare("synthetic", out=out, patients=20, seed=3)
 
 
+@pytest.fixture
+def small_networks() -> Iterator[None]:
+    """What is claimed of a whole run does not depend on how deep networks of many leads are."""
+    with fewer_stages(32):
+        yield
+
+
+@pytest.mark.usefixtures("small_networks")
 @every
 def test_from_a_store_to_a_search_through_the_public_api(
     name: str, some_store: Store, tmp_path: Path
@@ -250,8 +261,7 @@ def test_from_a_store_to_a_search_through_the_public_api(
 
     def pretrain(out: str, **more: Any) -> Checkpoint:
         settings = Settings(epochs=2, batch_size=32, lr=1e-3)
-        if is_multilead(name):  # few samples for a large network
-            more |= {"seconds": 5, "rate": 16}
+        more |= {"seconds": 5, "rate": 16 if is_multilead(name) else 80}  # few samples
         return clocs.pretrain(
             some_store, method="cmsc", out=tmp_path / out, encoder=name, embedding_dim=72,
             settings=settings, **more,

@@ -6,7 +6,6 @@ import json
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs import Checkpoint, Frames, Store
-from clocs.encoders import many_leads, residual
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
@@ -29,7 +27,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
 from some_classifier import some_classifier
-from tiny_leads import tiny_leads
+from tiny_leads import fewer_stages, tiny_leads
 
 SUFFIX = {"onnx": ".onnx", "torch": ".pt2"}
 Model = Checkpoint | Classifier
@@ -47,20 +45,6 @@ class Both:
     model: Model
     files: dict[str, Path]
     runs: dict[str, Run]
-
-
-@contextmanager
-def fewer_stages() -> Iterator[None]:
-    """`multilead` with two of its four stages: as many kinds of layers, half the time to trace."""
-    every = (*vars(many_leads).values(), *vars(residual).values())
-    kept = [one for one in every if hasattr(one, "cache_clear")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(many_leads, "WIDTHS", (residual.WIDE,))
-        for one in kept:
-            one.cache_clear()
-        yield
-    for one in kept:
-        one.cache_clear()
 
 
 @pytest.fixture(scope="module", params=["classifier of cnn", "multilead"])

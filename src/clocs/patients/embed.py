@@ -319,8 +319,9 @@ def _left_out(windows: StoreWindows) -> tuple[tuple[str, str], ...]:
 
 
 def own_frame(checkpoint: Checkpoint, store: Store) -> FrameSpec:
-    """The frame to compare patients in: the dataset's, or that of an encoder of many leads."""
-    return checkpoint.card.frame if checkpoint.encoder.leads else store.manifest.frame
+    """The store's frame to compare patients in; of many leads or another length, the encoder's."""
+    own, usual = checkpoint.card.frame, store.manifest.frame
+    return own if checkpoint.encoder.leads or own.samples != usual.samples else usual
 
 
 def frame_with_halves(checkpoint: Checkpoint, store: Store) -> FrameSpec:
