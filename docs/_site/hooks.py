@@ -23,11 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 MADE = ("commands.md", "api.md")
+LONGEST = 32  # characters of a name in code that is kept on one line
 # In searches, what explains comes before references, and these before pages of tables.
 BOOST = {
-    **dict.fromkeys(("differences.md", "reproduce.md"), 0.6),
-    **dict.fromkeys(("commands.md", "api.md"), 0.4),
-    **dict.fromkeys(("results/README.md", "benchmarks.md"), 0.3),
+    **dict.fromkeys(("differences.md", "reproduce.md"), 0.3),
+    **dict.fromkeys(("commands.md", "api.md"), 0.2),
+    **dict.fromkeys(("results/README.md", "benchmarks.md"), 0.1),
 }
 # The Python names by task, in the order of the work.
 TASKS = {
@@ -157,6 +158,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{match[1]}[{match[2]}]({target}{'#' if part else ''}{part})"
 
     return LINK.sub(inside, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Names in code are not broken into lines; very long ones only between their parts."""
+
+    def whole(match: re.Match[str]) -> str:
+        if len(match[1]) <= LONGEST:
+            return f'<code class="name">{match[1]}</code>'
+        return f"<code>{re.sub(r'(?<=[/_:])(?=[^/_:])', '<wbr>', match[1])}</code>"
+
+    return re.sub(r"<code>([^\s<&]+)</code>", whole, html)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """The search index as a script, too: pages opened from a folder cannot fetch JSON."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text('utf-8')}", "utf-8")
 
 
 def _cards() -> Iterator[str]:

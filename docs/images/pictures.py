@@ -3,9 +3,9 @@
     python docs/images/pictures.py --stores STORES            # all of them
     python docs/images/pictures.py --stores STORES explorer   # those of one group
 
-STORES has the prepared recordings `chapman` and `physionet2020`; both are CC BY 4.0. Nothing is
-fetched. Beside the pictures, `pictures.json` keeps a digest of the sources of what each one shows;
-tests/test_pictures.py fails where these have changed since.
+STORES has the prepared recordings `chapman` and `physionet2020`, both CC BY 4.0, and
+`physionet2017`, ODC-By 1.0. Nothing is fetched. Beside the pictures, `pictures.json` keeps a digest
+of the sources of what each one shows; tests/test_pictures.py fails where these have changed since.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from playwright.sync_api import Browser, Page
 
 HERE = Path(__file__).resolve().parent
@@ -38,6 +39,7 @@ STORE = "physionet2020"  # whose patients the explorer shows
 SHOWN = "AF"  # a patient with this label is shown, and most with it are circled
 SAMPLE = sorted((ROOT / "src/clocs/formats").glob("sample*"))
 MINUTES = 60_000  # ms
+WIDEST = 1600  # pixels: twice the width of a page's text
 
 # A patient with this label alone; the very first one of PhysioNet 2020 has a copy.
 FIRST = """label => {
@@ -120,12 +122,16 @@ def take(page: Page, name: str) -> None:
 
 
 def shrink(name: str) -> None:
-    """256 colors: a quarter of the size without a visible difference."""
+    """Few colors and at most WIDEST pixels: a fraction of the size, and pages show no more."""
     from PIL import Image
 
     path = HERE / f"{name}.png"
     drawn = Image.open(path).convert("RGB")
-    few = drawn.quantize(method=Image.Quantize.MAXCOVERAGE, kmeans=5, dither=Image.Dither.NONE)
+    colors = 64 if drawn.width > WIDEST else 256  # 64 are enough for fine print
+    if drawn.width > WIDEST:
+        height = round(drawn.height * WIDEST / drawn.width)
+        drawn = drawn.resize((WIDEST, height), Image.Resampling.LANCZOS)
+    few = drawn.quantize(colors, Image.Quantize.MAXCOVERAGE, 5, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     path.chmod(0o644)
 
@@ -302,6 +308,32 @@ def robustness(stores: Path, work: Path) -> None:
     shrink("robustness")
 
 
+def strips(stores: Path, work: Path) -> None:
+    """ECGs of datasets, the sample in several formats, and what three lines of Python draw."""
+    from diagrams import dataset_ecgs, same_ecg, three_lines
+
+    keep(dataset_ecgs(stores), "datasets")
+    keep(same_ecg(work), "formats")
+    shutil.copyfile(three_lines(work), HERE / "python.png")
+    shrink("python")
+
+
+def diagrams(stores: Path, work: Path) -> None:
+    """What no command draws: the chart of scaling.md, and diagrams."""
+    from diagrams import exported, extended, million
+
+    for name, figure in (("scaling", million()), ("export", exported()), ("extending", extended())):
+        keep(figure, name)
+
+
+def keep(figure: Figure, name: str) -> None:
+    """Writes a figure as NAME.png."""
+    from clocs.figures.canvas import save
+
+    save(figure, HERE / f"{name}.png", dpi=150)
+    shrink(name)
+
+
 def _page(file: Path, name: str) -> None:
     with new_browser() as browser, page_of(browser, LAPTOP) as page:
         page.goto(file.as_uri())
@@ -341,6 +373,16 @@ GROUPS = {
         sample,
         ("sample", "sample-diagnosis", "measurements"),
         ("src/clocs/figures/ecg.py", "src/clocs/models/explain.py", "src/clocs/formats/sample*"),
+    ),
+    "strips": Group(
+        strips,
+        ("datasets", "formats", "python"),
+        ("docs/images/diagrams.py", "src/clocs/figures/ecg.py", "src/clocs/formats/sample*"),
+    ),
+    "diagrams": Group(
+        diagrams,
+        ("scaling", "export", "extending"),
+        ("docs/images/diagrams.py", "docs/scaling.md"),
     ),
     "robustness": Group(robustness, ("robustness",), ("docs/results/analyses/*.json",)),
     "demo": Group(demo, ("demo",), ("src/clocs/experiments/templates/demo*",)),
