@@ -106,7 +106,7 @@ SLOW = (
 # a browser.
 PAGES = (
     "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "heart_rates",
-    "upload_question", "scatter", "tabs", "seen",
+    "upload_question", "scatter", "tabs", "seen", "service_page", "report_page",
 )  # fmt: skip
 TOGETHER = dict.fromkeys((f"test_{page}.py" for page in PAGES), "pages") | {
     "test_export.py": "exports",
@@ -325,11 +325,17 @@ def start_browser() -> tuple[Browser, ExitStack]:
 
 @pytest.fixture(scope="module")
 def usual_page(browser: Browser) -> Iterator[Page]:
-    """For one test after the other: a new one takes twice the processor time to show anything."""
-    context = browser.new_context(reduced_motion="reduce")
-    context.set_default_timeout(PATIENCE)
-    yield context.new_page()
-    context.close()
+    """For one test after the other: a new one takes twice the processor time to show anything.
+
+    It is the browser's first, and stays as long as that.
+    """
+    if not browser.contexts:
+        context = browser.new_context(reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE)
+        context.new_page()
+    page = browser.contexts[0].pages[0]
+    yield page
+    page.goto("about:blank")
 
 
 @pytest.fixture
