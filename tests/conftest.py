@@ -106,7 +106,7 @@ SLOW = (
 # a browser.
 PAGES = (
     "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "heart_rates",
-    "upload_question", "scatter", "tabs", "seen", "service_page", "report_page",
+    "upload_question", "scatter", "tabs", "seen", "service_page", "report_page", "demo",
 )  # fmt: skip
 TOGETHER = dict.fromkeys((f"test_{page}.py" for page in PAGES), "pages") | {
     "test_export.py": "exports",
