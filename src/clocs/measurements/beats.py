@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +33,41 @@ _OFF = 0.05  # s by which the middle of a QRS complex may miss that of another b
 
 def qrs_complexes(signal: NDArray[np.float64], rate: float) -> NDArray[np.int64]:
     """(leads, samples) in any unit -> samples in the middle of each QRS complex, in order."""
-    filtered = _steep(signal, rate)
-    scale = np.percentile(np.abs(filtered), 99, axis=1, keepdims=True)
-    steep = np.divide(filtered, scale, out=np.zeros_like(filtered), where=scale > 0)
+    return _complexes(_spectrum(signal), signal.shape[1], rate)
+
+
+def _complexes(spectrum: NDArray[Any], samples: int, rate: float) -> NDArray[np.int64]:
+    """The same of the spectrum of so many samples."""
+    filtered = irfft(spectrum * _steepness(samples, rate), n=samples, axis=1)
+    scale = quantile(np.abs(filtered), 0.99, axis=1)
+    steep = filtered / np.where(scale > 0, scale, np.inf)
     # The limit keeps a single artifact from dwarfing every beat around it.
-    power = np.clip(steep**2, 0, 4).mean(axis=0, dtype=np.float64)
+    power = np.minimum(steep**2, 4).mean(axis=0, dtype=np.float64)
     energy = np.sqrt(np.maximum(_running_mean(power, round(_WIDTH * rate)), 0))
     nearby = _running_maximum(energy, round(2.5 * rate))
     return _peaks(energy, _HEIGHT * nearby, max(1, round(_REFRACTORY * rate)), 0.1)
 
 
-# SciPy has these three, too, but importing scipy.signal takes a quarter of a prediction's time.
+# NumPy and SciPy have these, too, but take two to five times as long for arrays this small, and
+# importing scipy.signal takes a quarter of a prediction's time.
+
+
+def quantile(values: Array, share: float, axis: int) -> Array:
+    """`np.quantile` with its axis kept; a share of 0.5 is the median."""
+    place = share * (values.shape[axis] - 1)
+    ends = math.floor(place), math.ceil(place)
+    few = values.shape[axis] < 100
+    order = np.sort(values, axis) if few else np.partition(values, ends, axis)
+    low, high = (order.take([k], axis) for k in ends)
+    return np.asarray(low + (high - low) * np.float32(place % 1))
 
 
 def _running_mean(values: Array, width: int) -> Array:
     """(n,) the mean of so many values around each; beyond the ends they are reflected."""
     width = max(1, width)
-    sums = np.cumsum(np.pad(values, (width // 2 + 1, width - width // 2), "symmetric"))
+    before, after = width // 2 + 1, width - width // 2
+    ends = values[:before][::-1], values[::-1][:after]
+    sums = np.cumsum(np.concatenate([ends[0], values, ends[1]]))
     return np.asarray((sums[width:] - sums[:-width])[: len(values)] / width)
 
 
@@ -55,8 +75,9 @@ def _running_maximum(values: Array, width: int) -> Array:
     """(n,) the greatest of so many values around each."""
     half = max(1, width // 2)
     size = 2 * half + 1
-    padded = np.pad(values, (half, half + size - 1 - (len(values) + 2 * half - 1) % size))
-    blocks = padded.reshape(-1, size)  # a window is the end of one and the start of the next
+    blocks = np.zeros((-(-(len(values) + 2 * half) // size), size))
+    blocks.reshape(-1)[half : half + len(values)] = values
+    # A window is the end of one block and the start of the next.
     ahead = np.maximum.accumulate(blocks, axis=1).ravel()
     behind = np.maximum.accumulate(blocks[:, ::-1], axis=1)[:, ::-1].ravel()
     return np.asarray(np.maximum(behind[: len(values)], ahead[size - 1 :][: len(values)]))
@@ -66,30 +87,26 @@ def _peaks(values: Array, height: Array, distance: int, prominence: float) -> ND
     """Samples of the peaks of this height, the highest within a distance, that stand out."""
     middle = values[1:-1]
     found = 1 + np.flatnonzero((middle > values[:-2]) & (middle >= values[2:]))
-    found = found[values[found] >= height[found]]
-    kept = np.ones(len(found), np.bool_)
-    for place in np.argsort(values[found])[::-1].tolist():
-        if kept[place]:
-            near = np.abs(found - found[place]) < distance
-            near[place] = False
-            kept[near] = False
-    made = []
-    for at in found[kept].tolist():
-        higher = np.flatnonzero(values > values[at])
-        right = int(np.searchsorted(higher, at))
-        start = higher[right - 1] + 1 if right else 0
-        stop = higher[right] if right < len(higher) else len(values)
-        base = max(values[start : at + 1].min(), values[at:stop].min())
-        if values[at] - base >= prominence:
-            made.append(at)
-    return np.array(made, np.int64)
+    tops = found[values[found] >= height[found]]
+    chosen: list[int] = []
+    for at in tops[np.argsort(values[tops])[::-1]].tolist():
+        if all(abs(at - other) >= distance for other in chosen):
+            chosen.append(at)
+    heights = values.tolist()
+    kept = [at for at in sorted(chosen) if _stands_out(heights, at, prominence)]
+    return np.array(kept, np.int64)
 
 
-def _steep(signal: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
-    """(leads, samples) -> what is steep in them, without delay."""
-    samples = signal.shape[1]
-    spectrum = rfft(signal - _line(signal), axis=1) * _steepness(samples, rate)
-    return np.asarray(irfft(spectrum, n=samples, axis=1))
+def _stands_out(values: list[float], at: int, prominence: float) -> bool:
+    """Whether values fall by so much on both sides before there is a greater one."""
+    top = values[at]
+    for side in (range(at, -1, -1), range(at, len(values))):
+        for place in side:
+            if values[place] > top or top - values[place] >= prominence:
+                break
+        if top - values[place] < prominence:
+            return False
+    return True
 
 
 @lru_cache(maxsize=16)
@@ -101,10 +118,20 @@ def _steepness(samples: int, rate: float) -> NDArray[np.float32]:
     return np.asarray(1 / (1 + ((at**2 - low * high) / (at * (high - low))) ** 4), np.float32)
 
 
-def _line(signal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(leads, samples) from the first value to the last: where a spectrum is taken, ends meet."""
-    step = np.linspace(0, 1, signal.shape[1], dtype=signal.dtype)
-    return np.asarray(signal[:, :1] + (signal[:, -1:] - signal[:, :1]) * step)
+def _spectrum(signal: NDArray[np.float64]) -> NDArray[Any]:
+    """(leads, samples) -> the spectrum without the line from the first value to the last.
+
+    Where a spectrum is taken, ends meet.
+    """
+    step = _ramp(signal.shape[1]).astype(signal.dtype, copy=False)
+    line = (signal[:, -1:] - signal[:, :1]) * step
+    line += signal[:, :1]
+    return np.asarray(rfft(np.subtract(signal, line, out=line), axis=1))
+
+
+@lru_cache(maxsize=16)
+def _ramp(samples: int) -> NDArray[np.float64]:
+    return np.linspace(0, 1, samples)
 
 
 def heart_rate(recording: Recording) -> float | None:
@@ -176,12 +203,10 @@ class TypicalBeat:
         values: (leads, TYPICAL_SAMPLES) in the recording's unit at TYPICAL_HZ, about the median of
             each lead; the R peak is at TYPICAL_BEFORE.
         peaks: (beats,) seconds of the R peaks.
-        spread: (leads,) the root mean square of what beats differ by, of that of the typical beat.
     """
 
     values: NDArray[np.float64]
     peaks: NDArray[np.float64]
-    spread: NDArray[np.float64]
 
 
 def typical_beat(signal: NDArray[np.float64], rate: float) -> TypicalBeat | None:
@@ -189,39 +214,38 @@ def typical_beat(signal: NDArray[np.float64], rate: float) -> TypicalBeat | None
 
     It does not depend on the order and the signs of leads: a swapped recording has the same beats.
     """
-    slow = resampled_band(signal, rate, _TYPICAL_BAND, TYPICAL_HZ)
+    half = round(signal.shape[1] * TYPICAL_HZ / rate / 2)
     after = TYPICAL_SAMPLES - TYPICAL_BEFORE - 1
-    if slow.shape[1] < 2 * TYPICAL_HZ:
+    if half < TYPICAL_HZ:
         return None
-    found = 2 * qrs_complexes(slow[:, ::2], TYPICAL_HZ / 2)  # half the rate tells them as well
+    spectrum = _band(signal, rate, _TYPICAL_BAND, 2 * half)
+    slow = irfft(spectrum, n=2 * half, axis=1)
+    # Half the rate tells complexes as well.
+    found = 2 * _complexes(spectrum[:, : half // 2 + 1], half, TYPICAL_HZ / 2)
     peaks = aligned_beats(slow, found, TYPICAL_HZ)
     peaks = peaks[(peaks >= TYPICAL_BEFORE) & (peaks + after < slow.shape[1])]
     if len(peaks) < 3:
         return None
     beats = cut_beats(slow, peaks, TYPICAL_BEFORE, after)
-    beats = beats - np.median(beats[:, :, ::4], axis=2, keepdims=True)
-    values = _median(beats)
-    size = np.sqrt((values**2).mean(axis=1))
-    spread = np.sqrt(np.median(((beats - values) ** 2).mean(axis=2), axis=0))
-    return TypicalBeat(values, peaks / TYPICAL_HZ, spread / np.where(size > 0, size, 1))
-
-
-def _median(beats: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`np.median(beats, axis=0)`, which takes three times as long for few beats."""
-    order = np.sort(beats, axis=0)
-    middle = len(beats) // 2
-    return np.asarray(order[middle] if len(beats) % 2 else (order[middle - 1] + order[middle]) / 2)
+    beats -= quantile(beats[:, :, ::4], 0.5, axis=2)
+    return TypicalBeat(quantile(beats, 0.5, axis=0)[0], peaks / TYPICAL_HZ)
 
 
 def resampled_band(
     signal: NDArray[np.float64], rate: float, band: tuple[float, float], out_hz: float
 ) -> NDArray[np.float64]:
     """(leads, samples) -> the same between two frequencies at `out_hz`, without delay."""
+    made = round(signal.shape[1] * out_hz / rate)
+    return np.asarray(irfft(_band(signal, rate, band, made), n=made, axis=1))
+
+
+def _band(
+    signal: NDArray[np.float64], rate: float, band: tuple[float, float], made: int
+) -> NDArray[Any]:
+    """The spectrum of `resampled_band`, of so many samples."""
     samples = signal.shape[1]
-    made = round(samples * out_hz / rate)
     kept = _kept(samples, rate, band)[: made // 2 + 1] * np.float32(made / samples)
-    spectrum = rfft(signal - _line(signal), axis=1)[:, : made // 2 + 1] * kept
-    return np.asarray(irfft(spectrum, n=made, axis=1))
+    return np.asarray(_spectrum(signal)[:, : made // 2 + 1] * kept)
 
 
 @lru_cache(maxsize=16)
@@ -242,22 +266,24 @@ def aligned_beats(
     if not len(inside):
         return inside
     around = cut_beats(signal, inside, half + off, half + off)
-    around = around - around.mean(axis=2, keepdims=True)
+    around -= around.mean(axis=2, keepdims=True)
     scale = np.sqrt((around**2).mean(axis=(0, 2)))
-    around /= np.where(scale > 0, scale, 1)[None, :, None]  # every lead counts alike
-    moves = np.zeros(len(inside), np.int64)
-    windows = np.lib.stride_tricks.sliding_window_view(around, 2 * half + 1, axis=2)
-    beat = np.arange(len(inside))
+    around /= np.where(scale > 0, scale, 1)[:, None]  # every lead counts alike
+    beat, step, width = (np.arange(n)[:, None] for n in (len(inside), 2 * off + 1, 2 * half + 1))
+    moved = np.zeros((len(step), *around.shape[1:]), around.dtype)  # the template, k samples later
+    starts = np.full_like(beat, off)
     for _ in range(2):
-        template = windows[beat, :, off + moves].mean(axis=0)
-        moves = np.einsum("blsw,lw->bs", windows, template).argmax(axis=1) - off
-    template = windows[beat, :, off + moves].mean(axis=0)
-    summit = int((template**2).sum(axis=0).argmax()) - half
-    return np.asarray(inside + moves + summit, np.int64)
+        template = around[beat, :, starts + width.T].mean(axis=0)  # (samples, leads)
+        moved[step, :, step + width.T] = template
+        alike = around.reshape(len(beat), -1) @ moved.reshape(len(step), -1).T
+        starts = alike.argmax(axis=1, keepdims=True)
+    template = around[beat, :, starts + width.T].mean(axis=0)
+    summit = int((template**2).sum(axis=1).argmax()) - half
+    return np.asarray(inside + starts[:, 0] - off + summit, np.int64)
 
 
 def cut_beats(
     signal: NDArray[np.float64], at: NDArray[np.int64], before: int, after: int
 ) -> NDArray[np.float64]:
     """(beats, leads, samples) around each sample."""
-    return np.stack([signal[:, i - before : i + after + 1] for i in at])
+    return np.array([signal[:, i - before : i + after + 1] for i in at.tolist()])

@@ -7,9 +7,10 @@ chosen on validation patients (benchmarks/electrodes.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.measurements.beats import TypicalBeat, typical_beat
-from clocs.measurements.electrodes import CHEST, LEADS, swapped_electrodes
+from clocs.measurements.electrodes import CHEST, LEADS, pairs, swapped_electrodes
 from clocs.recording import LIMB_LEADS, LIMB_SOURCES, Recording, noted
 
 Array = NDArray[np.float64]
@@ -149,21 +150,21 @@ def check(recording: Recording) -> list[Finding]:
     beat = typical_beat(signal, part.rate)
     if beat is None:
         return []
-    height = np.ptp(beat.values, axis=1)
-    alive = [lead for lead, mv in zip(part.leads, height, strict=True) if mv > _STILL]
-    waves = {lead: beat.values[part.leads.index(lead)] for lead in alive}
+    height = dict(zip(part.leads, np.ptp(beat.values, axis=1).tolist(), strict=True))
+    rows = zip(part.leads, beat.values, strict=True)
+    waves = {lead: wave for lead, wave in rows if height[lead] > _STILL}
     in_mv = part.unit == "mV"
-    whole = _gain(height, part.leads) if in_mv else []
+    whole = _gain(height) if in_mv else []
     found = _twice(waves) + (_spikes(signal, part, beat) if in_mv and not whole else [])
     still = [lead for lead in part.leads if lead not in waves]
     found += _flat(still) if in_mv and waves and not whole else []
     limbs = _equations({lead: wave for lead, wave in waves.items() if lead in _LIMBS})
-    chest = _chest_gain({lead: wave for lead, wave in waves.items() if lead in CHEST})
+    chest = _chest_gain({lead: math.log(height[lead]) for lead in waves if lead in CHEST})
     found += whole + limbs + chest
     twice = any(one.kind == "twice" for one in found)  # shapes then say nothing of electrodes
     if not (limbs or chest or twice) and waves.keys() >= {*LEADS}:
         places = [part.leads.index(lead) for lead in LEADS]
-        some = TypicalBeat(beat.values[places], beat.peaks, beat.spread[places])
+        some = replace(beat, values=beat.values[places])
         found += [_electrodes(*one, part.leads) for one in swapped_electrodes(some)]
     return sorted(found, key=lambda one: -one.certainty)
 
@@ -203,14 +204,15 @@ def _twice(waves: dict[str, Array]) -> list[Finding]:
         return []
     given, names = np.array(list(waves.values())), list(waves)
     size = np.sqrt((given**2).mean(axis=1))
-    pairs = np.array(list(combinations(range(len(names)), 2)))
-    one, other = pairs.T
-    apart = np.sqrt(((given[one] - given[other]) ** 2).mean(axis=1))
-    near = pairs[apart < _SAME * np.maximum(size[one], size[other])].tolist()
+    one, other = pairs(len(names))
+    limit = _SAME * np.maximum(size[one], size[other])
+    near = np.flatnonzero(np.abs(size[one] - size[other]) < limit)  # the rest differ by more
+    apart = np.sqrt(((given[one[near]] - given[other[near]]) ** 2).mean(axis=1))
+    near = near[apart < limit[near]]
     if len(near) > 3:
-        same = {names[place] for pair in near for place in pair}
+        same = {names[place] for place in (*one[near], *other[near])}
         return [Finding("twice", "many leads are the same", 1.0, tuple(same))]
-    both = [(names[i], names[j]) for i, j in near]
+    both = [(names[one[k]], names[other[k]]) for k in near]
     return [Finding("twice", f"{a} and {b} are the same lead", 1.0, (a, b)) for a, b in both]
 
 
@@ -250,46 +252,56 @@ def _residual(waves: dict[str, Array]) -> tuple[float, Array]:
     """What limb leads differ from the equations, of the whole; and I and II by least squares."""
     if len(waves) < len(LIMB_SOURCES):
         return 0.0, np.zeros((2, 0))
-    basis, given = np.array([_LIMBS[lead] for lead in waves]), np.array(list(waves.values()))
-    sources = np.linalg.lstsq(basis, given, rcond=None)[0]
+    basis, inverse = _limb_equations(tuple(waves))
+    given = np.array(list(waves.values()))
+    sources = inverse @ given
     apart = ((given - basis @ sources) ** 2).sum() / max(float((given**2).sum()), 1e-12)
     return float(apart), sources
+
+
+@cache
+def _limb_equations(leads: tuple[str, ...]) -> tuple[Array, Array]:
+    """What makes these leads of I and II, and I and II of these leads by least squares."""
+    basis = np.array([_LIMBS[lead] for lead in leads])
+    return basis, np.linalg.pinv(basis)
 
 
 def _ratio(times: float) -> str:
     return f"{times:.2g} times too large" if times > 1 else f"{1 / times:.2g} times too small"
 
 
-def _gain(height: Array, leads: tuple[str, ...]) -> list[Finding]:
+def _gain(height: dict[str, float]) -> list[Finding]:
     """Whether beats are ten times or more as high or low as is usual."""
-    alive = height[height > 0]
-    if not len(alive):
+    alive = [mv for mv in height.values() if mv > 0]
+    if not alive:
         return []
-    apart = np.log(float(np.median(alive)) / _USUAL_MV)
-    times = np.array([0, *(k * np.log(10) for k in (-4, -3, -2, -1, 1, 2, 3, 4))])
+    apart = math.log(median(alive) / _USUAL_MV)
+    if abs(apart) < np.log(10) / 2:
+        return []
+    times = np.log(10) * np.arange(-4, 5)
     chance = np.exp(-0.5 * np.minimum(((apart - times) / _SPREAD) ** 2, 1400))
-    certainty = 1 - chance[0] / max(chance.sum(), 1e-300)
-    if abs(apart) < np.log(10) / 2 or certainty < _GAIN:
+    certainty = 1 - chance[4] / max(chance.sum(), 1e-300)
+    if certainty < _GAIN:
         return []
     power = max(1, round(abs(apart) / np.log(10)))
     size = f"{10**power:,} times too {'large' if apart > 0 else 'small'}"
     sentence = f"amplitudes are about {size}: the gain or unit may be wrong"
     factor = 10.0 ** (-power if apart > 0 else power)
     words = f"amplitudes were {'divided' if apart > 0 else 'multiplied'} by {10**power:,}"
-    fix = Correction(words, factors=dict.fromkeys(leads, factor))
-    return [Finding("gain", sentence, float(certainty), leads, fix)]
+    fix = Correction(words, factors=dict.fromkeys(height, factor))
+    return [Finding("gain", sentence, float(certainty), tuple(height), fix)]
 
 
-def _chest_gain(waves: dict[str, Array]) -> list[Finding]:
-    if len(waves) < 4:
+def _chest_gain(height: dict[str, float]) -> list[Finding]:
+    """Of logarithms of heights."""
+    if len(height) < 4:
         return []
-    height = {lead: float(np.log(np.ptp(wave))) for lead, wave in waves.items()}
     found = []
     for lead, own in height.items():
         apart = own - median(mv for name, mv in height.items() if name != lead)
         low, high = _CHEST_GAIN.get(lead, _CHEST_GAIN_ELSE)
         if not low < apart < high:
-            size = _ratio(float(np.exp(apart)))
+            size = _ratio(math.exp(apart))
             sentence = f"{lead} may have a wrong gain: beside other chest leads it is {size}"
             found.append(Finding("gain", sentence, 0.9, (lead,)))
     return found
@@ -304,16 +316,22 @@ def _spikes(signal: Array, recording: Recording, beat: TypicalBeat) -> list[Find
     change = signal[:, narrow:] - signal[:, :-narrow]
     up, down = change > _SPIKE_MV, change < -_SPIKE_MV
     peaks = (up[:, :-narrow] & down[:, narrow:]) | (down[:, :-narrow] & up[:, narrow:])
-    lead, at = np.nonzero(peaks[:, wide - narrow : narrow - wide])
-    at = at + wide
-    leads = np.unique(lead)
-    noise = np.zeros(len(signal))
-    noise[leads] = 12 * np.median(np.abs(np.diff(signal[leads], axis=1)), axis=1)
+    lead, at = np.divmod(np.flatnonzero(peaks), peaks.shape[1])
+    inside = (at >= wide - narrow) & (at < peaks.shape[1] + narrow - wide)
+    lead, at = lead[inside], at[inside] + narrow
     height, around = (_rise(signal, lead, at, width) for width in (narrow, wide))
-    is_spike = (height > noise[lead]) & (height > _SPIKE_RATIO * around)
-    together = np.bincount(at[is_spike], minlength=signal.shape[1]) >= min(2, len(signal))
+    sharp = height > _SPIKE_RATIO * around
+    lead, at, height = lead[sharp], at[sharp], height[sharp]
+    if not len(at):
+        return []
+    noise = np.zeros(len(signal))
+    for one in {*lead.tolist()}:
+        noise[one] = 12 * np.median(np.abs(np.diff(signal[one])))
+    count = np.bincount(at[height > noise[lead]], minlength=signal.shape[1])
+    together = count >= min(2, len(signal))
     times = np.flatnonzero(np.diff(together, prepend=False) & together) / rate
-    near = [bool(((t - times > -0.05) & (t - times < 0.35)).any()) for t in beat.peaks]
+    before = beat.peaks[:, None] - times
+    near = ((before > -0.05) & (before < 0.35)).any(axis=1)
     share = float(np.mean(near))
     if share < _SPIKE_SHARE:
         return []

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from clocs.measurements.beats import TypicalBeat
 Array = NDArray[np.float64]
 LEADS = ("I", "II", "V1", "V2", "V3", "V4", "V5", "V6")
 CHEST = LEADS[2:]
+# QRS, T and P: which of a beat's samples
+_WAVES = np.array([[a <= k < b for k in range(100)] for a, b in ((30, 45), (45, 100), (10, 30))])
 _SURE = 0.9  # probability of a fault from which it may be corrected
 # "" for none; a fitted model tells these apart, in this order
 LIMB_FAULTS = (
@@ -50,18 +53,25 @@ def network_input(beats: Array, interval: Array) -> Array:
     scale = np.sqrt((beats**2).mean(axis=(1, 2), keepdims=True))
     beats = beats / np.maximum(scale, 1e-6)
     size = np.sqrt((beats**2).mean(axis=2))
-    parts = [_alike(beats[:, :, some]) for some in (slice(30, 45), slice(45, 100), slice(10, 30))]
     rest = (np.clip(interval, 0.2, 2.0) * 2 - 1.5)[:, None].astype(beats.dtype)
     waves = np.arcsinh(2 * beats).reshape(len(beats), -1)
-    return np.concatenate([waves, np.log(size + 0.03), *parts, rest], axis=1)
+    return np.concatenate([waves, np.log(size + 0.03), _alike(beats), rest], axis=1)
 
 
-def _alike(waves: Array) -> Array:
-    """(n, leads, samples) -> (n, pairs) correlations."""
-    waves = waves - waves.mean(axis=2, keepdims=True)
-    norm = np.maximum(np.sqrt((waves**2).sum(axis=2)), 1e-3)
-    made = waves @ waves.transpose(0, 2, 1) / (norm[:, :, None] * norm[:, None])
-    return np.asarray(made[:, *np.triu_indices(waves.shape[1], 1)])
+@cache
+def pairs(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First and second places of every two of so many leads."""
+    return np.triu_indices(count, 1)
+
+
+def _alike(beats: Array) -> Array:
+    """(n, leads, 100) -> (n, 3 * pairs) correlations of leads in each of _WAVES."""
+    inside = _WAVES[:, None].astype(beats.dtype)
+    waves = beats[:, None] * inside
+    waves = (waves - waves.sum(axis=3, keepdims=True) / inside.sum(axis=2, keepdims=True)) * inside
+    norm = np.maximum(np.sqrt((waves**2).sum(axis=3)), 1e-3)
+    made = waves @ waves.transpose(0, 1, 3, 2) / (norm[..., None] * norm[..., None, :])
+    return np.asarray(made[..., *pairs(beats.shape[1])].reshape(len(beats), -1))
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def swapped_electrodes(beat: TypicalBeat) -> list[tuple[str, str, float, bool]]:
     """
     model = fitted_electrodes()
     halves = (beat.values[:, 0::2] + beat.values[:, 1::2]) / 2
-    interval = np.array([np.median(np.diff(beat.peaks))])
+    interval = np.array([median(np.diff(beat.peaks).tolist())])
     found = []
     outputs = model(network_input(halves[None], interval))
     named = (("limb", LIMB_FAULTS), ("chest", CHEST_FAULTS))
