@@ -36,11 +36,11 @@ from torch import nn
 
 from clocs.frames.splits import assign
 from clocs.measurements.beats import typical_beat
-from clocs.measurements.check import check
-from clocs.measurements.electrodes import (
+from clocs.measurements.check import (
     CHEST_FAULTS,
     LIMB_FAULTS,
     ElectrodeModel,
+    check,
     fitted_electrodes,
     network_input,
 )

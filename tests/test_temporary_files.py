@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from clocs.errors import FileError
+from clocs.files import ReadingLimits
 from clocs.frames.signals import allocate_signals
-from clocs.limits import ReadingLimits
 from clocs.workers import LimitedWorkers
 
 LIMITS = ReadingLimits(memory=4 << 30, seconds=1.0)

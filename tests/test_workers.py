@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from clocs.errors import SettingError, UnusableError
-from clocs.limits import ReadingLimits, reading_limits
+from clocs.files import ReadingLimits, reading_limits
 from clocs.workers import EndedError, LimitedWorkers
 
 GIB = 1 << 30

@@ -31,7 +31,7 @@ from queue import SimpleQueue
 from typing import IO, Any, BinaryIO, Generic, NoReturn, TypeVar
 
 from clocs.errors import ClocsError
-from clocs.limits import ReadingLimits
+from clocs.files import ReadingLimits
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs.measurements.beats import typical_beat
-from clocs.measurements.check import Finding, doubt
-from clocs.measurements.electrodes import CHEST_FAULTS, LIMB_FAULTS
+from clocs.measurements.check import CHEST_FAULTS, LIMB_FAULTS, Finding, doubt
 from clocs.recording import STANDARD_LEADS, Recording, quantize
 
 FAULTS = import_module("benchmarks.electrodes")

@@ -18,10 +18,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from clocs.errors import SettingError, SourceError, UnusableError, first_of, suggestion
+from clocs.files import MAX_HEADER_BYTES, MAX_TABLE_BYTES
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
-from clocs.limits import MAX_HEADER_BYTES, MAX_TABLE_BYTES
 from clocs.recording import FrameSpec, Recording
 from clocs.registry import Option, chosen_options, rows_in
 

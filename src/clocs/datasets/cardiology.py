@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
 from clocs.errors import UnusableError
+from clocs.files import MAX_TABLE_BYTES
 from clocs.formats import clinical
 from clocs.formats.source import stem
-from clocs.limits import MAX_TABLE_BYTES
 from clocs.recording import UNNAMED_LEAD, Episode, FrameSpec, Recording, check_signal
 
 MERGED = {"AVB_TYPE2": "AVB", "AFL": "AFIB"}

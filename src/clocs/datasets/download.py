@@ -29,8 +29,16 @@ from urllib.parse import quote, urlsplit
 
 from clocs._version import __version__
 from clocs.errors import FileError, SettingError, SourceError, UnusableError, suggestion
-from clocs.files import PUBLIC, locked, sha256_of, sync_folder, write_atomic, writing
-from clocs.limits import MAX_TABLE_BYTES, check_size
+from clocs.files import (
+    MAX_TABLE_BYTES,
+    PUBLIC,
+    check_size,
+    locked,
+    sha256_of,
+    sync_folder,
+    write_atomic,
+    writing,
+)
 
 CONNECTIONS = 8
 ATTEMPTS = 6  # in a row that a server may fail without sending anything of use

@@ -13,11 +13,10 @@ from typing import Final
 
 from clocs.datasets import base
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
-from clocs.files import packaged_table
+from clocs.files import MAX_HEADER_BYTES, packaged_table
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb import Annotations, read_annotations, read_wfdb
 from clocs.formats.wfdb_header import parse_header
-from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import STANDARD_LEADS, Episode, FrameSpec, Recording, check_signal
 
 RHYTHMS: Final = (

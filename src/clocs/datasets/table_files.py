@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import SettingError, SourceError, UnusableError
+from clocs.files import MAX_TABLE_BYTES, check_size
 from clocs.formats.addresses import Address, parse_path_or_url, remote_file
 from clocs.formats.source import Source
 from clocs.formats.text_table import plain_text
-from clocs.limits import MAX_TABLE_BYTES, check_size
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,7 +7,6 @@ never changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.classifier_loss import MacroAUC, classifier_loss, head_logits, summed_loss
+from clocs.evaluation.heads import Head
 from clocs.evaluation.labeled import Averaging, LabeledPart
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import room
@@ -25,7 +25,6 @@ from clocs.pretraining.batches import random_subsets
 from clocs.pretraining.perturbations import normals
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.embed import stack
-from clocs.training.loop import Task
 from clocs.training.signals import Signals
 
 # Views in evaluation mode encoded at a time, over all members: bounds the memory.
@@ -42,7 +41,7 @@ class LabeledWindows:
     average: Averaging | None = None  # over the rows of each recording
 
     @classmethod
-    def of(cls, part: LabeledPart, device: torch.device) -> LabeledWindows:
+    def from_part(cls, part: LabeledPart, device: torch.device) -> LabeledWindows:
         """What is scored of a part."""
         arrays = part.rows.in_view(), part.rows.scale_in_view(), part.targets
         starts, scale, targets = (
@@ -50,8 +49,12 @@ class LabeledWindows:
         )
         return cls(starts, scale, targets, part.averaging(device))
 
+    def of(self, members: list[int]) -> LabeledWindows:
+        """The same: all members see these rows."""
+        return self
 
-class FinetuneTask(Task):
+
+class FinetuneTask(Head):
     """All weights trained, dropout on; stopped by the loss on the validation part."""
 
     def __init__(
@@ -83,28 +86,18 @@ class FinetuneTask(Task):
             raise CheckpointError(
                 f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
             )
+        auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
+        super().__init__(train, validation, labeled, weights, auc, validated)
         self.initial = _in_order(self.encoder, *stack(checkpoints))
         self.capturable, self.streamed = self.encoder.capturable, signals.streamed
         self.card = checkpoints[0].card
-        self.signals, self.train, self.validation = signals, train, validation
-        self.multilabel, self.weights, self.encoder_lr = multilabel, weights, encoder_lr
-        self.validated = validated
-        self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
-        self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
-        self.auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
+        self.signals, self.multilabel, self.encoder_lr = signals, multilabel, encoder_lr
         self.criterion = "auc" if by_auc else "loss"
         self.head_dropout = head_dropout
         self.augmentation = augmentation or Augmentation()
 
     def lr_factor(self, name: str) -> float:
         return 1.0 if name.startswith("head.") else self.encoder_lr
-
-    def of(self, members: list[int]) -> FinetuneTask:
-        some = copy(self)
-        some.rows, some.counts = self.rows[members], self.counts[members]
-        some.weights = None if self.weights is None else self.weights[members]
-        some.validated = None if self.validated is None else self.validated[members]
-        return some
 
     def parameters(self, keys: Tensor) -> Weights:
         """The checkpoints' encoders; the layer on top is initialized as in torch."""
@@ -151,9 +144,7 @@ class FinetuneTask(Task):
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         part, own, place = self.validation, self.validated, 0
         if part.average is not None:
-            logits = self.logits(weights, buffers, part)
-            loss = classifier_loss(logits, part.targets, self.multilabel, self.weights, own)
-            return {"loss": loss} | ({"auc": self.auc(logits, own)} if self.auc else {})
+            return self.scored(self.logits(weights, buffers, part), self.multilabel)
         total, share = [torch.zeros_like(weights["head.bias"][:, 0]) for _ in range(2)]
         kept = []
         for logits in self._pieces(weights, buffers, part, self.signals):

@@ -20,8 +20,8 @@ from clocs.training.loop import Task
 _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as fast as two
 
 
-class _Head(Task):
-    """A training task on frozen encoders: each member has its own features and labeled rows."""
+class Head(Task):
+    """A training task on labels: each member has its own labeled rows."""
 
     criterion = "loss"
 
@@ -67,7 +67,7 @@ class _Head(Task):
         return {"loss": loss} | ({"auc": self.auc(logits, own)} if self.auc else {})
 
 
-class LinearHead(_Head):
+class LinearHead(Head):
     """One linear layer per member."""
 
     def __init__(
@@ -156,7 +156,7 @@ class LabeledMaps:
         return mean.float(), torch.where(spread > 0, spread, 1).float()
 
 
-class AttentiveHead(_Head):
+class AttentiveHead(Head):
     """Attention over the steps of feature maps, per class.
 
     A linear score of each step becomes a weight by a softmax over the steps; the logit is the

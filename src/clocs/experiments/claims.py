@@ -195,13 +195,11 @@ def _if_exchangeable(first: int, second: int, pick: Callable[..., Scored]) -> fl
 
 
 def _ours(results: Results, cell: Cell) -> Scored | None:
-    cell = better_schedule(results, cell)
-    value = results.ours(cell)
-    return None if value is None else Scored(value.mean, cell)
+    return _theirs(better_schedule(results, cell), results.ours)
 
 
-def _theirs(cell: Cell) -> Scored | None:
-    value = papers(cell)
+def _theirs(cell: Cell, look: Callable[[Cell], Value | None] = papers) -> Scored | None:
+    value = look(cell)
     return None if value is None else Scored(value.mean, cell)
 
 

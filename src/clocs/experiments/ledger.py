@@ -66,7 +66,7 @@ _TABLES = {
     "runs": tuple(column.name for column in fields(Run)),
     "draws": ("name", "packed"),
 }
-_VERSION = 3  # of the file: 0 has no digests, 1 no table of draws; 1 and 2 have a table `seal`
+_VERSION = 3  # of the file: 1 has no table of draws; 1 and 2 have a table `seal`
 
 
 def _digest(*values: Any) -> str:
@@ -274,7 +274,8 @@ class Ledger:
         """Make the tables where there are none, and check those that are there."""
         ((version,),) = self._execute("PRAGMA user_version")
         known = {name for (name,) in self._execute("SELECT name FROM sqlite_master")}
-        if not 0 <= version <= _VERSION:
+        new = version == 0 and "runs" not in known
+        if not new and not 0 < version <= _VERSION:
             raise StoreError(
                 f"{self.path} has format {version}, but this version of clocs reads format "
                 f"{_VERSION}; use the version that made it, or give a new folder"
@@ -283,9 +284,6 @@ class Ledger:
             if table not in known:
                 others = ", ".join(columns[1:])
                 self._execute(f"CREATE TABLE {table} (name PRIMARY KEY, {others}, digest)")
-            elif version == 0:
-                self._execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT")
-                self._execute(f"UPDATE {table} SET digest = digest_of({', '.join(columns)})")
         if version < _VERSION:
             self._execute("DROP TABLE IF EXISTS seal")
             self._execute(f"PRAGMA user_version = {_VERSION}")

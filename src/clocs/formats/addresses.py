@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from clocs.errors import ClocsError, SettingError, SourceError, UnusableError, printable, with_extra
-from clocs.limits import check_size
+from clocs.files import check_size
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_TABLE_BYTES, check_size
 from clocs.formats import arrays as numbers
 from clocs.formats import base
 from clocs.formats.arrays import Axes, by_meaning, meaning_of, text_of, texts_of
 from clocs.formats.base import FileMetadata, Part, ReadOptions, format_of_several, unreadable
 from clocs.formats.source import Source, stem
-from clocs.limits import MAX_TABLE_BYTES, check_size
 from clocs.recording import STANDARD_LEADS, Recording, canonical_lead
 
 _FIELDS = frozenset(

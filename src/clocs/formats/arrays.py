@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnknownUnitError, UnusableError
+from clocs.files import check_size
 from clocs.formats.base import (
     SEXES,
     FileMetadata,
@@ -26,7 +27,6 @@ from clocs.formats.base import (
     units_per_mv,
     unreadable,
 )
-from clocs.limits import check_size
 from clocs.recording import (
     PLAUSIBLE_HZ,
     STANDARD_LEADS,

@@ -30,11 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, UnusableError, with_extra
-from clocs.files import writing
+from clocs.files import check_size, writing
 from clocs.formats import base
 from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
-from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, UNNAMED_LEAD, Episode, Recording, check_rate
 
 _MAX_BYTES = 512 << 20  # of a file: these formats are of seconds, and XML takes ten times itself

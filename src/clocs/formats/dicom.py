@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 from clocs.formats import base
 from clocs.formats.base import FileMetadata, Part, ReadOptions, format_of_several, unreadable
 from clocs.formats.source import Source, stem
-from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 from clocs.recording import UNITS_PER_MV, Recording, check_rate
 
 # Leads by their numbers in SCP-ECG ('5.6.3-9-61') and ISO/IEEE 11073 ('2:61'), which are the same.

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_HEADER_BYTES, check_size
 from clocs.formats import base
 from clocs.formats.base import FileMetadata, Part, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_signals import Integers, decode
-from clocs.limits import MAX_HEADER_BYTES, check_size
 from clocs.recording import UNITS_PER_MV, Episode, Recording, check_rate
 
 _FIXED = 256  # bytes before the signals' fields, and of each signal's

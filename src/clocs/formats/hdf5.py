@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 from clocs.formats.array_files import NamedArrays
 from clocs.formats.base import ReadOptions, format_of_several, truncated, unreadable
 from clocs.formats.source import Source, stem
-from clocs.limits import MAX_BYTES, MAX_TIMES_SMALLER, UNPACKED_FREELY, check_size
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _HEAP = b"GCOL\1\0\0\0"  # how a store of texts of variable length begins

@@ -20,11 +20,10 @@ from clocs.errors import (
     first_of,
     printable,
 )
-from clocs.files import file_error
+from clocs.files import MAX_HEADER_BYTES, default_processes, file_error, reading_limits
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.base import HEAD_BYTES, FileFormat, Part, ReadOptions
 from clocs.formats.source import Source, open_files, open_source, stem
-from clocs.limits import MAX_HEADER_BYTES, default_processes, reading_limits
 from clocs.recording import Recording
 from clocs.registry import rows_in
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError

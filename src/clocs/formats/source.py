@@ -22,6 +22,7 @@ from stat import S_ISREG
 from typing import IO, Any, TypeAlias, TypeVar
 
 from clocs.errors import ClocsError, ClocsWarning, SourceError, UnusableError, first_of, printable
+from clocs.files import MAX_BYTES, check_size
 from clocs.formats.addresses import (
     Address,
     MissingError,
@@ -32,7 +33,6 @@ from clocs.formats.addresses import (
     parse_path_or_url,
     remote_file,
 )
-from clocs.limits import MAX_BYTES, check_size
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnknownRateError, UnusableError
+from clocs.files import check_size
 from clocs.formats import base
 from clocs.formats.arrays import (
     by_meaning,
@@ -30,7 +31,6 @@ from clocs.formats.arrays import (
 )
 from clocs.formats.base import FileMetadata, Part, ReadOptions, format_of_several, unreadable
 from clocs.formats.source import Source, stem
-from clocs.limits import check_size
 from clocs.recording import UNITS_PER_MV, Recording
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import UNPACKED_FREELY
 from clocs.formats import base
 from clocs.formats.arrays import meaning_of, rate_in, recording_from, split_unit
 from clocs.formats.base import FileFormat, FileMetadata, ReadOptions, truncated, unreadable
 from clocs.formats.source import Source, stem
 from clocs.formats.tables import from_table, is_stamp, is_time, stamp_of
-from clocs.limits import UNPACKED_FREELY
 from clocs.recording import STANDARD_LEADS, UNITS_PER_MV, Recording, canonical_lead
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_HEADER_BYTES
 from clocs.formats import base
 from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions
 from clocs.formats.source import Source, stem
 from clocs.formats.wfdb_header import Header, is_header, parse_header
 from clocs.formats.wfdb_signals import Record
-from clocs.limits import MAX_HEADER_BYTES
 from clocs.recording import Episode, Recording, check_rate
 
 _PERSON = re.compile(r"(\d{1,3}|-1)\s+([MF])\b")  # as MIT-BIH's comments begin

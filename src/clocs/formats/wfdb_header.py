@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_HEADER_BYTES, MAX_LINE, check_size
 from clocs.formats.base import HEAD_BYTES
-from clocs.limits import MAX_HEADER_BYTES, MAX_LINE, check_size
 from clocs.recording import UNITS_PER_MV, said_by_file
 
 _RECORD = re.compile(

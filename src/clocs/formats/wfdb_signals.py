@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import UnusableError
+from clocs.files import MAX_HEADER_BYTES, check_size
 from clocs.formats.base import truncated, unreadable
 from clocs.formats.source import PieceReader, Source
 from clocs.formats.wfdb_header import NO_FILE, Header, Signal, parse_header
-from clocs.limits import MAX_HEADER_BYTES, check_size
 
 Integers = NDArray[np.int16] | NDArray[np.int32]
 

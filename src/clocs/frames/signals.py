@@ -17,8 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clocs.files import writing
-from clocs.limits import from_environment
+from clocs.files import from_environment, writing
 from clocs.recording import Filters, FrameSpec, Gap
 
 CutWindows: TypeAlias = tuple[NDArray[np.int16], NDArray[np.float64]]

@@ -424,12 +424,6 @@ def embed_each(
     for part in encoded(spec.checkpoint, usable):
         means.add(part)
     zero = SettingError("its embedding is a zero vector, which has no direction")
-    found = iter(zip(means.vectors, means.nonzero, strict=True))
-    results: list[NDArray[np.float32] | ClocsError] = []
-    for one in made:
-        if isinstance(one, ClocsError):
-            results.append(one)
-        else:
-            vector, is_nonzero = next(found)
-            results.append(vector if is_nonzero else zero)
-    return results
+    both = zip(means.vectors, means.nonzero, strict=True)
+    found = (vector if is_nonzero else zero for vector, is_nonzero in both)
+    return [one if isinstance(one, ClocsError) else next(found) for one in made]

@@ -17,7 +17,6 @@ number, and vectors beyond the manifest's count were left over from an interrupt
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import mmap
 import os
@@ -40,7 +39,7 @@ Kind = Literal["exact", "hnsw", "ivf"]
 INDEXED: tuple[Level, ...] = ("patient", "recording")
 ENCODER = Path("checkpoint") / "seed-0.safetensors"
 FORMAT = 4
-_READABLE = (3, FORMAT, 5)  # format 3 has sha256 in place of XXH3; 5 has rows in Arrow's format
+_READABLE = (FORMAT, 5)  # which has rows in Arrow's format
 VECTORS = "vectors.f32"
 REBUILD = "delete the folder and run `clocs index` again"
 
@@ -103,11 +102,7 @@ def _compare(path: Path, parts: Iterable[Mapping[str, Any]]) -> None:
         raise StoreError(f"{path} is missing from the index, or empty; {REBUILD}") from error
     for part in parts:
         piece, content = content[: part["bytes"]], content[part["bytes"] :]
-        if "xxh3" in part:
-            sound = xxhash.xxh3_128_hexdigest(piece) == part["xxh3"]
-        else:
-            sound = hashlib.sha256(piece).hexdigest() == part["sha256"]
-        if not sound:
+        if xxhash.xxh3_128_hexdigest(piece) != part["xxh3"]:
             raise StoreError(f"{path} is damaged (its hash differs); {REBUILD}")
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
-from clocs.limits import default_processes, reading_limits
+from clocs.files import default_processes, reading_limits
 from clocs.recording import Recording, check_plausible, flat_stretches
 from clocs.store.table import row_of
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError, prefetch

@@ -41,9 +41,9 @@ from numpy.typing import NDArray
 from clocs import files
 from clocs.datasets.base import Quarantined
 from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
+from clocs.files import MAX_TABLE_BYTES
 from clocs.formats import addresses
 from clocs.formats.addresses import Address, MissingError, parse_path_or_url
-from clocs.limits import MAX_TABLE_BYTES
 from clocs.recording import PAPER_LEADS, Recording, canonical_lead, with_derived
 from clocs.store import chunks
 from clocs.store import table as tables

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clocs.errors import ClocsError, SourceError
-from clocs.limits import ReadingLimits, default_processes
+from clocs.files import ReadingLimits, default_processes
 from clocs.web.shield import RefusedError
 from clocs.web.uploads import Posted
 from clocs.workers import EndedError, LimitedWorkers, UnsendableError

@@ -43,8 +43,8 @@ def predict(
     )
     batch_size = min(given.settings.batch_size, len(given.parts[0].rows))
     signals = signals_of(frames, members=len(given.seeds), batch_size=batch_size)
-    train = finetune_task.LabeledWindows.of(replace(given.parts[0], per="row"), device)
-    validation = finetune_task.LabeledWindows.of(given.parts[1], device)
+    train = finetune_task.LabeledWindows.from_part(replace(given.parts[0], per="row"), device)
+    validation = finetune_task.LabeledWindows.from_part(given.parts[1], device)
     labeled = given.labeled_rows
     augmentation = finetune_task.Augmentation.of(
         given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
@@ -88,7 +88,7 @@ def predict(
             own = signals
             if part.frames is not frames:
                 own = signals_of(part.frames, members=len(members), batch_size=0)
-            windows = finetune_task.LabeledWindows.of(part, device)
+            windows = finetune_task.LabeledWindows.from_part(part, device)
             found.append(task.logits(best.weights, best.buffers, windows, own))
         for place, member in enumerate(members):
             logits[member] = [part[place] for part in found]
