@@ -168,7 +168,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def one_reader() -> Iterator[None]:
     """Where a test names no number of reading processes, it is one: each takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clocs.store.readers.default_processes", lambda: 1)
+        for module in ("clocs.store.readers", "clocs.formats.read"):
+            patch.setattr(f"{module}.default_processes", lambda: 1)
         yield
 
 

@@ -59,6 +59,7 @@ def serving(
 ) -> Iterator[Served]:
     """A service on a free port of this machine, in a thread; loaded when it is yielded."""
     service = kind(limits, show_ids=show_ids)
+    service.reader._count = 1  # process, at first: each takes most of a second to start
     with listen().socket as listening:
         server = Server(make_app(service, token=token), service, lambda: None)
         load(service)
