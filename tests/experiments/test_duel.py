@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from clocs.experiments.comparisons import FAMILY, Contest, contests, verdicts_markdown
-from clocs.experiments.duel import Effect, effects, factorial_figure, factorial_tables
-from clocs.experiments.grid import Cell, factor_cell, grid, run_name
+from clocs.experiments.duel import (
+    Effect,
+    effects,
+    factorial_figure,
+    factorial_tables,
+    forms_tables,
+)
+from clocs.experiments.grid import FORMS, Cell, factor_cell, forms, grid, run_name
 from clocs.experiments.ledger import Run
 from clocs.experiments.results import Results
 
@@ -98,6 +104,29 @@ def test_the_tables_and_the_forest_plot_show_every_combination_and_effect() -> N
     assert figure is not None
     assert len(figure.axes) == 2 and len(figure.axes[0].get_yticks()) == 15
     assert factorial_figure(Results({}, {}), cells) is None
+
+
+def test_each_method_is_compared_at_the_form_that_is_best_on_validation_patients() -> None:
+    runs, draws = {}, {}
+    level = {"cmsc": 0.7, "cmlc": 0.8, "cmsmlc": 0.7, "simclr": 0.75, "byol": 0.6, "mtssl": 0.7}
+    for method in FORMS:
+        for place, encoder in enumerate(forms(method, "chapman")):
+            cell = Cell(encoder, "chapman", "linear")
+            test = level[method] + (0.1 if place == 1 else 0)  # the second is best on test patients
+            validation = level[method] + (0.1 if place == 3 else 0)  # the fourth is to be chosen
+            result = {"auc": [test] * 5, "auc_mean": test, "auc_validation": [validation] * 5}
+            name = run_name(cell, 5)
+            runs[name] = Run(
+                name, cell.task, {}, 5, "done", result, None, None, 1.0, {}, 1, None, None
+            )
+            draws[name] = test + SHARED
+    every, beside, _ = forms_tables(Results(runs, {}, draws=draws), [])
+    assert len(every.rows) == 8 * len(FORMS)
+    assert beside.title.startswith("CMLC at its best minus")
+    fourth = {m: forms(m, "chapman")[3] for m in ("simclr", "byol", "mtssl")}
+    assert fourth["simclr"].perturb == "stretch>gaussian(sigma=0.03)"
+    assert "| SimCLR: stretch → gaussian(sigma=0.03) | 0.050 [0.050, 0.050] |" in beside.markdown()
+    assert [label.partition(":")[0] for label, _ in beside.rows] == ["SimCLR", "BYOL", "MT-SSL"]
 
 
 def of_family(rival: str) -> list[Contest]:

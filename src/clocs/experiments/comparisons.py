@@ -114,7 +114,7 @@ def chosen_schedule(results: Results, dataset: str) -> int | None:
     cells = [
         Cell(Pretraining("byol", dataset, epochs=e), dataset, "linear") for e in grids.SCHEDULES
     ]
-    best = _best_on_validation(results, cells)
+    best = best_on_validation(results, cells)
     return None if best is None else best.pretraining.epochs
 
 
@@ -355,7 +355,7 @@ def write_comparisons(made: Sequence[Contest], out: Path) -> None:
 def _pair(results: Results, method: str, rival: str, column: Column) -> tuple[Cell, Cell] | None:
     task, pair = column[0], column[1:]
     family = [cell_for(task, one, *pair) for one in paper.CLOCS]
-    own = cell_for(task, method, *pair) if method else _best_on_validation(results, family)
+    own = cell_for(task, method, *pair) if method else best_on_validation(results, family)
     if rival == "untrained":
         other = stronger_untrained(results, family[0])
     else:
@@ -365,7 +365,7 @@ def _pair(results: Results, method: str, rival: str, column: Column) -> tuple[Ce
     return None if own is None or other is None else (own, other)
 
 
-def _best_on_validation(results: Results, cells: Sequence[Cell]) -> Cell | None:
+def best_on_validation(results: Results, cells: Sequence[Cell]) -> Cell | None:
     """The best by its AUC on validation patients; None unless all have one."""
     scores = {cell: (results.result(cell) or {}).get("auc_validation") for cell in cells}
     known = {cell: fmean(values) for cell, values in scores.items() if values}
