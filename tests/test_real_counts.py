@@ -43,6 +43,7 @@ def test_physionet_2020_as_in_appendix_a2(real_data: Path, tmp_path: Path) -> No
     assert sum(info["labels"].values()) > info["recordings"]
 
 
+@pytest.mark.usefixtures("reads_in_threads")
 def test_physionet_2017_as_in_appendix_a2(real_data: Path, tmp_path: Path) -> None:
     info = counted("physionet2017", real_data / "physionet2017", tmp_path / "store")
     assert info["frames"] == 28_661
@@ -50,6 +51,7 @@ def test_physionet_2017_as_in_appendix_a2(real_data: Path, tmp_path: Path) -> No
     assert sum(info["label_frames"].values()) == info["frames"]
 
 
+@pytest.mark.usefixtures("reads_in_threads")
 def test_cardiology_as_in_appendix_a2(real_data: Path, tmp_path: Path) -> None:
     info = counted("cardiology", real_data / "cardiology", tmp_path / "store")
     assert info["frames"] == 7_079
@@ -61,6 +63,7 @@ def test_cardiology_as_in_appendix_a2(real_data: Path, tmp_path: Path) -> None:
     assert info["unit"] == "adu"
 
 
+@pytest.mark.usefixtures("reads_in_threads")
 @pytest.mark.parametrize("layout", ["chapman", "physionet2020", "physionet2017"])
 def test_samples_in_their_published_layout(real_data: Path, tmp_path: Path, layout: str) -> None:
     info = counted(layout, real_data / "samples" / layout, tmp_path / "store")
