@@ -102,19 +102,19 @@ SLOW = (
 )
 
 
-# Of one worker, because what they use is made once: torch's tools for exports, models and an index,
-# a browser.
+# Of one worker, because what they use is made once: a browser; torch's tools for exports, models
+# and an index, and a process that has imported everything (warm.py).
 PAGES = (
     "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "heart_rates",
     "upload_question", "scatter", "tabs", "seen", "service_page", "report_page", "demo",
 )  # fmt: skip
-TOGETHER = dict.fromkeys((f"test_{page}.py" for page in PAGES), "pages") | {
-    "test_export.py": "exports",
-    "test_leaves_the_house.py": "exports",
-    "test_service_api.py": "service",
-    "test_service_run.py": "service",
-    "test_five_ways.py": "service",
-}
+PROCESSES = (
+    "export", "leaves_the_house", "service_api", "service_run", "five_ways", "ranks", "runner",
+    "killed", "files_that_run", "messages", "finetune_resumed", "explorer_run",
+)  # fmt: skip
+TOGETHER = dict.fromkeys((f"test_{one}.py" for one in PAGES), "pages") | dict.fromkeys(
+    (f"test_{one}.py" for one in PROCESSES), "processes"
+)
 
 
 @pytest.hookimpl(optionalhook=True)

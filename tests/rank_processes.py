@@ -28,6 +28,7 @@ from clocs.pretraining.pretrain import pretrain_frames
 from clocs.pretraining.task import PretrainingTask
 from clocs.training import Settings
 from clocs.training.loop import Trained, fit
+from tiny_leads import fewer_stages
 
 CPU = torch.device("cpu")
 LIMIT = 900  # seconds without an answer
@@ -50,6 +51,10 @@ class Case:
 
     def train(self, frames: Frames, ranks: Ranks) -> Trained:
         """By these processes, or by one; the weights after all epochs."""
+        with fewer_stages(32):
+            return self._train(frames, ranks)
+
+    def _train(self, frames: Frames, ranks: Ranks) -> Trained:
         settings = Settings(epochs=self.epochs, batch_size=self.batch, lr=1e-3, keep="last")
         given: dict[str, Any] = {
             "embedding_dim": 16,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
-import pytest
 from torch import Tensor, nn
 
 from clocs.encoders import many_leads, residual
@@ -49,8 +49,7 @@ def fewer_stages(width: int = residual.WIDE) -> Iterator[None]:
     """`multilead` and `voltage` with two of their four stages, the first so many channels wide."""
     every = (*vars(many_leads).values(), *vars(residual).values())
     kept = [one for one in every if hasattr(one, "cache_clear")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(many_leads, "WIDTHS", (width,))
+    with patch.object(many_leads, "WIDTHS", (width,)):
         for one in kept:
             one.cache_clear()
         yield
