@@ -170,6 +170,7 @@ def show_views(
     *,
     dataset: Manifest,
     leads: Sequence[str],
+    methods: Sequence[str] = ("cmsc", "cmlc", "cmsmlc"),
 ) -> Figure:
     """Draw how each method takes the views of one instance, as in the paper's figure 1.
 
@@ -179,8 +180,8 @@ def show_views(
         recording: At least as long as the views of every method.
         dataset: Its manifest, which has the frame of each method.
         leads: By name; where an instance is one lead, it is the first.
+        methods: Names from `METHODS`.
     """
-    methods = ("cmsc", "cmlc", "cmsmlc")
     found = [find_method(name) for name in methods]
     specs = [frame_for(dataset, segments=method.views.segments) for method in found]
     seconds = max(s.seconds * m.views.segments for s, m in zip(specs, found, strict=True))
