@@ -44,7 +44,8 @@ def task(
     encoder_lr: float = 1.0,
 ) -> FinetuneTask:
     train, validation = (
-        LabeledWindows.from_part(LabeledPart(frames, rows_with_label(frames, s)), CPU) for s in (0, 1)
+        LabeledWindows.from_part(LabeledPart(frames, rows_with_label(frames, s)), CPU)
+        for s in (0, 1)
     )
     return FinetuneTask(
         checkpoints,

@@ -7,7 +7,7 @@ alone: without torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
 HEADS = ("name", "kind", "learned on", "leads", "frame", "size", "AUC", "license of the data")
 INPUT, EMBEDDING, PROBABILITIES = "ecg", "embedding", "probabilities"  # tensors of exports
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def shipped_models() -> list[dict[str, Any]]:
@@ -82,12 +76,6 @@ def cells_of(model: Mapping[str, Any]) -> list[str]:
         f"{model['auc']:.3f} ({low:.3f}–{high:.3f})",
         ", ".join(model["license"]),
     ]
-
-
-def models_table(models: Sequence[Mapping[str, Any]]) -> str:
-    """The list in Markdown, for the documentation."""
-    rows = [[f"[{one['name']}](models/{one['name']}.md)", *cells_of(one)[1:]] for one in models]
-    return table(HEADS, rows)
 
 
 def card_of(row: Shipped) -> Card | ClassifierCard:
