@@ -185,12 +185,12 @@ def retrieval(
     scored: list[tuple[Checkpoint, _Embedded, dict[str, Any]]] = []
     for encoder in encoders:
         card, settings = encoder.card, encoder.card.training
-        about = {"method": card.method, "seed": card.seed, "run": _run(card)}
+        about: dict[str, Any] = {"method": card.method, "seed": card.seed, "run": _run(card)}
         epochs, lr = card.metrics.get("epochs"), settings.get("lr")
         trained_for = f"{epochs} epochs, lr {lr:g}" if epochs and lr is not None else ""
         about |= {"pretrain": card.dataset, "trained": trained_for}
-        embedded = partial(embed_levels, encoder, opened, device=where, **common)
-        scored.append((encoder, embedded, about))
+        own = partial(embed_levels, encoder, opened, device=where, **common)
+        scored.append((encoder, own, about))
     for name in CONTROLS:
         about = {"method": name, "seed": 0, "run": name, "pretrain": None, "trained": ""}
         scored.append((first, partial(_control_levels, name, first, opened, **common), about))
