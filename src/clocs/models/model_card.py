@@ -146,7 +146,7 @@ def model_card(
         scores=scores,
         call=call,
         classes="; ".join(
-            label if label == meaning else f"{label} ({meaning[:1].lower()}{meaning[1:]})"
+            label if label == meaning else f"{label} ({meaning})"
             for label, meaning in (own.meanings if own else {}).items()
         ),
         settings=[f"{k.replace('_', ' ')} {value}" for k, value in given.items() if value],
