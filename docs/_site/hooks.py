@@ -210,7 +210,7 @@ def _command(command: Command) -> Iterator[str]:
     for one in command.params:
         name = _cell(heading(one)).replace("|", "&#124;")  # a table splits at a plain one
         text = _cell(in_options(text_of(one), command)).replace("|", "\\|")
-        kept = ' class="name"' if len(name) <= LONGEST else ""
+        kept = ' class="name"' if len(name) <= 20 else ""  # phones
         yield f"| <code{kept}>{name}</code> | {text} |"
     if command.epilog:
         yield f"\n{command.epilog.replace('Example: ', 'Example: `', 1)}`\n"
