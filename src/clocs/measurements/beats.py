@@ -38,7 +38,8 @@ def qrs_complexes(signal: NDArray[np.float64], rate: float) -> NDArray[np.int64]
 
 def _complexes(spectrum: NDArray[Any], samples: int, rate: float) -> NDArray[np.int64]:
     """The same of the spectrum of so many samples."""
-    filtered = irfft(spectrum * _steepness(samples, rate), n=samples, axis=1)
+    kept = _steepness(samples, rate)[: spectrum.shape[1]]  # a slow recording has no more
+    filtered = irfft(spectrum * kept, n=samples, axis=1)
     scale = quantile(np.abs(filtered), 0.99, axis=1)
     steep = filtered / np.where(scale > 0, scale, np.inf)
     # The limit keeps a single artifact from dwarfing every beat around it.
