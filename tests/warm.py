@@ -31,7 +31,7 @@ IMPORTED = (
     "clocs.pretraining.pretrain", "clocs.experiments.reproduce", "clocs.explorer.run",
     "clocs.service.server",
 )  # fmt: skip
-REQUEST = 1 << 17  # most bytes
+REQUEST = 1 << 16  # bytes at a time
 STATUS = 4  # bytes
 
 
@@ -66,7 +66,9 @@ class Process:
             "env": dict(os.environ if env is None else env),
             "session": start_new_session,
         }
-        socket.send_fds(_server(), [json.dumps(request).encode()], [*theirs, ending.fileno()])
+        socket.send_fds(
+            _server(), [json.dumps(request).encode() + b"\n"], [*theirs, ending.fileno()]
+        )
         ending.close()
         for number in theirs:
             os.close(number)
@@ -140,7 +142,7 @@ def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
 @cache
 def _server() -> socket.socket:
     """A connection to the process that forks, which ends with this one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
         made = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
@@ -157,6 +159,8 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
     """Fork for every request; returns in the new process alone, with what is asked of it."""
     while True:
         message, files, _, _ = socket.recv_fds(connection, REQUEST, 3)
+        while message and not message.endswith(b"\n"):
+            message += connection.recv(REQUEST)
         with suppress(ChildProcessError):  # until there is none
             while os.waitpid(-1, os.WNOHANG if message else 0)[0]:
                 pass
