@@ -105,7 +105,7 @@ SLOW = (
 # Of one worker, because what they use is made once: a browser; torch's tools for exports, models
 # and an index, and a process that has imported everything (warm.py).
 PAGES = (
-    "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "heart_rates",
+    "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "two_encoders",
     "upload_question", "scatter", "tabs", "seen", "service_page", "report_page", "demo",
 )  # fmt: skip
 PROCESSES = (

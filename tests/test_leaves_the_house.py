@@ -226,7 +226,7 @@ def test_the_explorer_logs_and_shows_no_names_ids_dates_and_paths(house: Path) -
     with serving(house, "explore", *options) as (url, logged):
         _, arrays = unpack(unhurried.get(f"{url}/api/map").content)
         codes = [bytes(one).hex() for one in arrays["codes"]]
-        pages = ["session", "map", "names", "distances", "projection", "heart-rates", "quality"]
+        pages = ["session", "map", "names", "distances", "projection", "columns", "quality"]
         pages += [f"patients/{codes[0]}{end}" for end in ("", "/neighbors", "/neighbors.csv")]
         pages += [f"patients/{codes[0]}/recordings/0{end}" for end in ("/signal", "/predictions")]
         pages += ["runs", "cohorts"]

@@ -35,6 +35,7 @@ STAMPS = HERE / "pictures.json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LAPTOP, TABLET = (1280, 800), (1024, 1366)
 ENCODER, CLASSIFIER = "cmsmlc-many-leads", "diagnoses-physionet2020"
+SECOND = "cmsc-chapman"  # beside the first
 STORE = "physionet2020"  # whose patients the explorer shows
 SHOWN = "AF"  # a patient with this label is shown, and most with it are circled
 SAMPLE = sorted((ROOT / "src/clocs/formats").glob("sample*"))
@@ -149,7 +150,8 @@ def explorer(stores: Path, work: Path) -> None:
     cache = work / "cache"
     cache.mkdir(mode=0o700)
     (cache / "pseudonyms.key").write_bytes(bytes(32))
-    given = ["explore", "--no-browse", "--checkpoint", ENCODER, "--model", CLASSIFIER]
+    given = ["explore", "--no-browse", "--model", CLASSIFIER]
+    given += ["--checkpoint", ENCODER, "--checkpoint", SECOND]
     with (
         address_of([*given, stores / STORE], cache) as url,
         new_browser() as browser,
@@ -157,11 +159,13 @@ def explorer(stores: Path, work: Path) -> None:
     ):
         look(page, url)
         take(page, "explorer-map")
+        look(page, f"{url}?beside=1", drawn="html[data-second=umap]")
+        take(page, "explorer-two")
         address = _patient(page, url)
         _group(page, url)
         _uploads(page, url, work)
         with page_of(browser, TABLET, "dark") as tablet:
-            look(tablet, address, drawn="#ecg[data-drawn=yes]")
+            look(tablet, address, drawn="#ecg[data-marked]")
             take(tablet, "explorer-tablet-dark")
 
 
@@ -169,6 +173,7 @@ def _patient(page: Page, url: str) -> str:
     """A patient, the neighbors, and a comparison with the nearest; returns the address."""
     address = f"{url}?patient={page.evaluate(FIRST, SHOWN)}"
     look(page, address, drawn="#neighbors li:last-child canvas[data-drawn=yes]")
+    page.wait_for_selector("#ecg[data-marked]")
     page.get_by_text("Predicting").first.wait_for(state="hidden")
     take(page, "explorer-patient")
     page.locator("#neighbors").evaluate("list => list.scrollIntoView({block: 'end'})")
@@ -356,7 +361,7 @@ GROUPS = {
             f"explorer-{name}"
             for name in (
                 "map", "patient", "neighbors", "compare", "group", "upload", "bad-file",
-                "tablet-dark",
+                "tablet-dark", "two",
             )
         ),
         ("src/clocs/explorer/static/*", "src/clocs/web/static/*"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import polars as pl
 import pytest
 
 import clocs
@@ -19,11 +20,11 @@ from clocs import Store
 pytest.importorskip("fastapi", reason="the explorer needs the extra `web`")
 pytest.importorskip("faiss", reason="the explorer needs the extra `search`")
 
-from clocs.explorer.heart_rates import measure_rates, rates_folder
 from clocs.explorer.open import open_session
 from clocs.explorer.patient_map import MAP
 from clocs.explorer.server import make_api
 from clocs.explorer.session import Session
+from clocs.models.measure import kept_measurements, measure_table
 from clocs.web.server import Connection, ConnectionLimits, GracefulServer, listen
 from clocs.web.shield import Shield
 
@@ -37,6 +38,24 @@ def encoder(small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("encoder")
     clocs.pretrain(small_store, method="random", out=folder)
     return folder
+
+
+def keep_some_measurements(store: Store) -> None:
+    """As `clocs measure` keeps them: one is measured, of the others the numbers are drawn."""
+    table, n = measure_table(store, recording=store.table["id"][0]), len(store)
+    drawn = np.random.default_rng(5)
+    numbers = {
+        "heart_rate": drawn.uniform(45, 170, n),
+        "pr": np.where(drawn.random(n) < 0.6, np.nan, drawn.uniform(110, 260, n)),
+        "qtc_fridericia": drawn.uniform(350, 520, n),
+        "qrs_axis": drawn.uniform(-90, 150, n),
+        "quality": drawn.uniform(0.3, 1, n),
+    }
+    columns = [pl.Series(name, own).fill_nan(None) for name, own in numbers.items()]
+    reason = pl.when(pl.col("quality") < 0.5).then(pl.lit("noise")).alias("quality_reason")
+    names = store.table.select("patient", recording="id")
+    every = pl.concat([table] * n).with_columns(*columns, *names.get_columns())
+    kept_measurements(store).write(every.with_columns(reason))
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +75,7 @@ def session(small_store: Store, encoder: Path, tmp_path_factory: pytest.TempPath
 
     first = opened()
     assert first.projection.now[1].state == "working"
-    measure_rates(small_store, rates_folder(small_store, cache))
+    keep_some_measurements(small_store)
     generator = np.random.default_rng(1)
     places = generator.normal(size=(len(first.embeddings), 2)).astype(np.float32)
     MAP.write(first.projection.file, {}, {"positions": places})

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 from starlette.testclient import TestClient
 
 from clocs.errors import ClocsError
@@ -185,14 +185,12 @@ def test_two_groups_are_compared_by_those_in_whom_something_is_known(
         assert women["of"] == chosen["sex"].is_not_null().sum()
         wilson = binomtest(women["count"], women["of"]).proportion_ci(method="wilson")
         assert (women["low"], women["high"]) == pytest.approx((wilson.low, wilson.high))
-        rates = own.heart_rates.values[:15] if group == 0 else own.heart_rates.values[10:]
-        rates = rates[np.isfinite(rates)].astype(np.float64)
-        mean = next(one for one in made["means"] if one["title"] == "Heart rate")["groups"][group]
-        assert mean["mean"] == pytest.approx(rates.mean()) and mean["known"] == len(rates)
-        reach = 1.96 * rates.std(ddof=1) / len(rates) ** 0.5
-        assert mean["high"] - mean["mean"] == pytest.approx(reach, rel=1e-3)
-        bands = sections["Heart rate in beats per minute"]
-        assert sum(row["shares"][group]["count"] for row in bands) == len(rates)
+        pr = own.measured["pr"][:15] if group == 0 else own.measured["pr"][10:]
+        pr = np.sort(pr[np.isfinite(pr)])
+        found = next(one for one in made["medians"] if one["title"] == "PR")["groups"][group]
+        assert found["median"] == np.median(pr) and found["known"] == len(pr) < len(chosen)
+        below = (pr < found["low"]).sum(), (pr > found["high"]).sum()
+        assert binom.cdf(max(below), len(pr), 0.5) < 0.05 and found["low"] < found["high"]
 
 
 def test_the_average_beat_peaks_at_the_qrs_complex_in_every_lead(

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from playwright.sync_api import Page, expect
 
 from accessibility import violations
 from clocs.explorer.embed_stores import reference_distances
-from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import MAP, Projection, pca
 from clocs.explorer.session import Session, in_order_of_pseudonyms
 from clocs.patients.embeddings import Embeddings
@@ -32,6 +32,18 @@ SYMBOLS = """async () => {
   const left = map.scatter.width + 5;
   return legend.map((_, i) => pen.getImageData(left, 49 + 20 * i, 14, 14).data.join());
 }"""
+
+
+# Lowest, highest and step of what is measured; a tenth is unknown.
+SPANS = {"heart_rate": (40, 180, 1), "qtc_fridericia": (350, 520, 1), "qrs_axis": (-90, 150, 1)}
+SPANS |= {"sokolow_lyon": (1, 5, 0.1)}
+
+
+def measured(
+    generator: np.random.Generator, low: float, high: float, step: float
+) -> NDArray[np.float32]:
+    numbers = (generator.uniform(low, high, N) / step).round() * step
+    return np.where(generator.random(N) < 0.1, np.nan, numbers).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +75,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         distances=reference_distances(embeddings.vectors),
         stores={},
         key=b"key" * 11,
-        heart_rates=HeartRates(embeddings.rows, {}, cache),
+        measured={name: measured(generator, *span) for name, span in SPANS.items()},
     )
-    session.heart_rates.values = generator.uniform(40, 180, N).astype(np.float32)
     with serving(session) as served:
         yield served
 
@@ -79,7 +90,7 @@ def opened(new_page: Callable[..., Page], many: Served) -> Iterator[Callable[...
         page = new_page(viewport={"width": size[0], "height": size[1]})
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(f"{many.url}/{query}")
-        page.wait_for_selector("html[data-ready=all]")
+        page.wait_for_selector("html[data-ready=all][data-columns=ready]")
         return page
 
     yield open_page
@@ -132,7 +143,7 @@ def test_words_are_understood_as_diagnoses_ages_rates_datasets_and_names(
 ) -> None:
     page = opened()
     code = many.session.codes[5]
-    rates = many.session.heart_rates.values.round()
+    rates = many.session.measured["heart_rate"]
     found = {
         "atrial": ["AF, AFIB, GSVT, PAC"],
         "atrial fib": ["AF, AFIB"],  # AFIB holds flutter, too
@@ -149,6 +160,23 @@ def test_words_are_understood_as_diagnoses_ages_rates_datasets_and_names(
     assert page.evaluate("clocs.shownRows()") == [5]
     page.fill("#search", "heart rate 100-120")
     assert page.evaluate(IN_COLOR) == int(((rates >= 100) & (rates <= 120)).sum())
+    numbers = {name: own.astype(np.float64).round(1) for name, own in many.session.measured.items()}
+    qtc, axis, sokolow = (numbers[name] for name in list(SPANS)[1:])
+    for text, words, rows in (
+        ("qtc>480", ["QTc (Fridericia) 481 and over"], qtc > 480),
+        ("qtc >= 480 ms axis -90--30", ["QTc (Fridericia) 480 and over", "QRS axis -90–-30"],
+         (qtc >= 480) & (axis <= -30)),
+        ("axis <-30", ["QRS axis under -30"], axis < -30),
+        ("sokolow >3.5", ["Sokolow–Lyon 3.6 and over"], sokolow > 3.55),
+        ("sokolow unknown", ["Sokolow–Lyon unknown"], np.isnan(sokolow)),
+        ("qtc", [], np.ones(N, bool)),  # before the number is typed
+    ):  # fmt: skip
+        page.fill("#search", text)
+        assert page.evaluate("clocs.filter.clauses.map(one => String(one.words))") == words, text
+        assert page.evaluate("clocs.shownRows()") == np.flatnonzero(rows).tolist(), text
+    page.fill("#search", "pr >200")
+    expect(page.locator("#found")).to_contain_text("“pr >200” is not measured: run clocs measure")
+    page.fill("#search", "")
     title = page.locator("#legend [data-value=AF]").get_attribute("title")
     assert title is not None and "Atrial fibrillation" in title and "same as AFIB" in title
     assert "SNOMED CT 164889003" in title
@@ -237,3 +265,26 @@ def test_the_list_is_sorted_and_the_map_colored_by_a_column_of_the_store(
     assert len(found) > 10 and found == sorted(found)
     page.click("#list-turn")
     assert page.locator("#list").evaluate(ages) == sorted(found, reverse=True)
+
+
+def test_what_is_measured_is_in_histograms_colors_the_list_and_the_link(
+    opened: Callable[..., Page], many: Served
+) -> None:
+    qtc = many.session.measured["qtc_fridericia"]
+    page = opened(SIZES[0], "?find=qtc+%3E480&color=qtc_fridericia&histograms=")
+    count = int((qtc > 480).sum())
+    expect(page.locator("#found")).to_have_text(f"{count} of {N} patients")
+    expect(page.locator("#color-more")).to_have_value("qtc_fridericia")
+    expect(page.locator("#legend .ramp")).to_be_visible()
+    page.click("#list-box summary")
+    page.select_option("#list-sort", "qtc_fridericia")
+    first = page.locator("#list button").first
+    expect(first).to_contain_text(f"QTc (Fridericia) {qtc[qtc > 480].min():.0f} ms")
+    page.click("#clear-filter")
+    bar = page.locator("#histograms [data-field=qrs_axis] button").first
+    bar.click()
+    text = page.input_value("#search")
+    assert text.startswith("axis <-")
+    below = int((many.session.measured["qrs_axis"] < float(text[6:])).sum())
+    expect(page.locator("#found")).to_have_text(f"{below} of {N} patients")
+    assert violations(page) == []

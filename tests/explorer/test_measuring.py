@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+import clocs
 from accessibility import violations
 from explorer.conftest import Served
 from explorer.test_page import expect_compared, expect_in_url, settle
@@ -82,6 +83,8 @@ def test_calipers_measure_time_rate_and_amplitude_by_pointer_and_keys(
     page = opened(new_page, f"{served.url}/?patient={served.session.codes[4]}", size)
     page.wait_for_selector("#ecg[data-drawn=yes]")
     expect(page.locator("#detail .rate")).to_contain_text("bpm")
+    page.wait_for_selector("#ecg[data-marked]")
+    page.get_by_role("button", name="Marks").click()  # else ends snap to them
     page.get_by_role("button", name="Calipers").click()
     reading = page.locator("#detail output")
     expect(reading).to_have_text("")  # nothing is measured yet
@@ -125,6 +128,35 @@ def test_calipers_measure_time_rate_and_amplitude_by_pointer_and_keys(
     page.wait_for_selector("#ecg[data-drawn=yes]")
     expect(page.locator(".scale")).to_contain_text("50 mm/s, 20 mm/mV")
     expect(page.locator(".scale")).to_contain_text("beats ± standard deviation")
+
+
+# Onset, peak and offset of the first QRS complex of V1, in s.
+FIRST = "() => clocs.detail.view.viewers[0].marks.V1.qrs[0]"
+
+
+def test_a_recording_is_marked_and_measured_and_calipers_snap_to_the_marks(
+    new_page: Callable[..., Page], served: Served
+) -> None:
+    code = served.session.codes[4]
+    page = opened(new_page, f"{served.url}/?patient={code}&layout=stacked", LAPTOP)
+    page.wait_for_selector("#ecg[data-marked]")
+    found = clocs.measure(served.session.recording(code, 0))
+    own = found.values["qrs"]
+    assert own.value is not None
+    row = page.locator(".measures div").filter(has=page.get_by_text("QRS", exact=True))
+    expect(row.locator("dd")).to_contain_text(f"{own.value:.0f} ms")
+    expect(page.locator("#detail .rate")).to_have_text(
+        f"{found.values['heart_rate'].value:.0f} bpm"
+    )
+    onset, _, offset = page.evaluate(FIRST)
+    assert (onset, offset) == pytest.approx(tuple(found.waves["V1"].qrs[0][::2]), abs=1e-3)
+    page.get_by_role("button", name="Calipers").click()
+    expect(page.locator(".hint")).to_contain_text("snap to the marks")
+    page.get_by_role("button", name="1:1").click()
+    near = 0.3 / page.evaluate(PLACE, ["#ecg", "V1"])[2]  # pixels in s: 3 ms
+    drag(page, "V1", (onset - near, 0.1), (offset + near, 0.1))
+    expect(page.locator("#detail output")).to_contain_text(f"V1: {1000 * (offset - onset):.0f} ms")
+    assert violations(page) == []
 
 
 def test_a_phone_stays_narrow_and_goes_to_the_ecg_of_the_tapped_patient(

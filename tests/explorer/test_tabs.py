@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -20,6 +21,7 @@ from clocs.explorer.quality import parts_of
 from clocs.explorer.session import Session
 from clocs.explorer.training_runs import log_lines, run_folders
 from clocs.measurements.quality import clipped_stretches
+from clocs.models.measure import kept_measurements
 from clocs.recording import Gap
 from clocs.web.packing import unpack
 from explorer.conftest import Served, serving
@@ -50,7 +52,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def with_tabs(session: Session, run: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """With a part at the limit in every recording: the simulated ones have none of their own."""
+    """With a part at the limit in every recording."""
     part = Gap(100, 200, session.recording(session.codes[0], 0).leads[0])
     monkeypatch.setattr("clocs.explorer.quality.clipped_stretches", lambda recording: [part])
     with serving(replace(session, runs=run.parent)) as made:
@@ -123,8 +125,11 @@ def test_the_quality_tab_counts_reasons_and_draws_what_is_to_blame(
     page.goto(f"{with_tabs.url}/?tab=quality")
     section = page.locator(".quality")
     expect(section).to_contain_text("80 recordings in the store")
-    assert {one["reason"]: one["count"] for one in facts["reasons"]} == {"clipped part": 80}
-    expect(section.locator(".reasons button")).to_have_text("clipped part")
+    table = kept_measurements(store).read()
+    assert table is not None
+    low = table.filter(pl.col("quality") < 0.5).height
+    assert {one["reason"]: one["count"] for one in facts["reasons"]} == {"hard to read: noise": low}
+    expect(section.locator(".reasons button")).to_have_text("hard to read: noise")
     first = section.locator(".left-out button").first
     first.click()
     expect(section.locator(".drawing")).to_have_attribute(

@@ -25,7 +25,8 @@ from clocs.errors import SettingError, StoreError, UnusableError
 from clocs.measurements.intervals import find_beats, measure_beats
 from clocs.measurements.waves import Waves
 from clocs.models import delineator
-from clocs.models.measure import measure_table
+from clocs.models import measure as measuring
+from clocs.models.measure import kept_measurements, measure_table
 from clocs.recording import STANDARD_LEADS, Gap, quantize
 
 SCORED = import_module("benchmarks.delineation")
@@ -217,6 +218,13 @@ def test_the_table_is_shown_or_written_by_the_ending(file: Path, tmp_path: Path)
         run(file, "--out", tmp_path / "made.txt")
 
 
+def test_both_inputs_of_the_network_are_of_one_length_whatever_the_recording_lasts() -> None:
+    for rate in (500.0, 257.0):
+        for samples in range(5000, 5044):
+            slow, fast = delineator.network_inputs(np.zeros((1, samples)), rate)
+            assert fast.shape[1] == 4 * slow.shape[1] and slow.shape[1] % 8 == 0, (samples, rate)
+
+
 def test_waves_are_one_row_each(file: Path) -> None:
     table = measure_table(file, waves=True, rate=500, unit="mV")
     beats = table.filter(pl.col("lead") == "V2", pl.col("wave") == "QRS")
@@ -239,3 +247,31 @@ def test_a_drawing_is_of_one_recording(file: Path, small_store: Store, tmp_path:
 def test_a_store_has_one_row_per_recording(small_store: Store) -> None:
     table = measure_table(small_store, recording=small_store.table["id"][0])
     assert table.height == 1 and table["dataset"][0] == "synthetic"
+
+
+def test_a_store_is_measured_once_and_a_stopped_call_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = clocs.prepare("synthetic", out=tmp_path / "store", patients=4)
+    monkeypatch.setattr(measuring, "_STEP", 4)
+    seen: list[int] = []
+
+    def stop(done: int, total: int) -> None:
+        seen.append(done)
+        if done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_table(store, progress=stop)
+    first = kept_measurements(store).read()
+    assert first is not None and first.height == 4
+    table = measure_table(store, progress=lambda done, total: seen.append(done))
+    assert seen == [*range(1, 7), *range(5, len(store) + 1)]
+    assert table["recording"].to_list() == store.table["id"].to_list()
+    assert table.head(4).equals(first)
+    row = table.row(0, named=True)
+    own = clocs.measure(store.recording(0)).values
+    assert (row["qt"], row["pr_reason"]) == (own["qt"].value, own["pr"].reason)
+    assert row["quality"] == clocs.signal_quality(store.recording(0)).value
+    monkeypatch.setattr(measuring, "measure", None)  # nothing is measured again
+    assert measure_table(store.path).equals(table)

@@ -1,11 +1,13 @@
 """Further columns that patients are colored, filtered and listed by.
 
-What the stores say of recordings, at once; and what the first classifier predicts for each patient,
-once that is computed. Of a patient with several recordings, the first one counts.
+What was measured, as numbers; what the stores say of recordings; and what the first classifier
+predicts for each patient, which is computed once and kept beside the store. Of a patient with
+several recordings, the first one is predicted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -15,8 +17,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from clocs._version import __version__
+from clocs.explorer.measured import MEASURED
+from clocs.sealed import own_hash
+from clocs.store.kept import KeptTable
+from clocs.store.store import Store
+
 if TYPE_CHECKING:
     from clocs.explorer.session import Session
+    from clocs.models.classifier import Classifier
 
 _UNKNOWN = "unknown"
 _MOST = 30  # values of a column; the rare ones are one value
@@ -62,14 +71,19 @@ class Columns:
             threading.Thread(target=self._predict, daemon=True).start()
 
     def packed(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Facts (names, titles, values and whether these are in order), and a code per patient.
+        """Facts and arrays of all columns.
 
+        Of what was measured: title, unit, smallest step, and a number per patient, nan where
+        unknown; of others: title, values, whether these are in order, and a code per patient.
         Patients are predicted from the first call on.
         """
         with self._lock:
             if self.state == "new":
                 self._begin()
-        listed, arrays = [], {}
+        arrays: dict[str, NDArray[Any]] = dict(self._session.measured)
+        listed: list[dict[str, Any]] = [
+            {"name": name} | MEASURED[name]._asdict() for name in arrays
+        ]
         for name, (facts, codes) in dict(self._found).items():
             listed.append({"name": name} | facts)
             arrays[name] = codes
@@ -141,7 +155,10 @@ class Columns:
             def tick(now: int, _: int, before: int = done) -> None:
                 self.progress = (before + now) / total
 
-            table = predict(classifier, store, progress=tick)
+            kept = kept_predictions(store, classifier)
+            if (table := kept.read()) is None:
+                table = predict(classifier, store, progress=tick)
+                kept.write(table)
             done += len(store)
             for one in table.unique("patient", keep="first").iter_rows(named=True):
                 row = self._place.get((one["dataset"], one["patient"]))
@@ -160,6 +177,17 @@ class Columns:
                 if why is None and own and one["dataset"] == card.dataset:
                     each["outcome"][row] = _outcome(set(labels), own)
         return {name: self._coded(_PREDICTED[name], values) for name, values in each.items()}
+
+
+def kept_predictions(store: Store, classifier: Classifier) -> KeptTable:
+    """Where the table of `clocs.predict` of a whole store is kept."""
+    weights = hashlib.sha256()
+    for tensors in (classifier.head, classifier.reference):
+        for name in sorted(tensors):
+            weights.update(tensors[name].cpu().contiguous().numpy().data)
+    about = own_hash(classifier.card.to_dict()), weights.hexdigest(), __version__
+    encoders = (one.fingerprint for one in classifier.encoders)
+    return KeptTable(store, "predictions", *about, *encoders)
 
 
 def _outcome(predicted: set[str], true: set[str]) -> str:

@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from clocs.errors import ClocsError, SettingError
+from clocs.explorer.measured import MEASURED, ShownMeasurement
 from clocs.explorer.session import NotFoundError, Session
 from clocs.files import PRIVATE, private_folder, write_atomic, writing
 from clocs.measurements.beats import average_beat
+from clocs.measurements.intervals import median_of
 from clocs.patients.cohort import Cohort, cohort_text, read_cohort
 from clocs.recording import STANDARD_LEADS, Recording
 
@@ -42,7 +44,6 @@ NO_LABEL = "no label"
 _SEXES = ("female", "male")
 # bands of values, by their lower ends
 _AGES = {"under 40": 0.0, "40–59": 40.0, "60–79": 60.0, "80 and over": 80.0}
-_RATES = {"below 60": 0.0, "60–100": 60.0, "above 100": math.nextafter(100, 101)}
 
 
 class NameTakenError(ClocsError):
@@ -157,11 +158,14 @@ def _rows_of(session: Session, cohort: Cohort) -> tuple[list[int], int]:
 
 
 def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Diagnoses, sexes, ages and heart rates of groups of pseudonyms."""
+    """Diagnoses and sexes of groups of pseudonyms, their ages and what was measured."""
     rows = [sorted({session.row(code) for code in codes}) for codes in groups]
     tables = [session.embeddings.rows[own] for own in rows]
     ages = [one["age"].cast(pl.Float64).fill_null(math.nan).to_numpy() for one in tables]
-    rates = [session.heart_rates.values[own].astype(np.float64) for own in rows]
+    measured = {
+        MEASURED[name]: [values[own].astype(np.float64) for own in rows]
+        for name, values in session.measured.items()
+    }
     labels = [
         Counter(label for own in one["labels"].to_list() for label in set(own) or {NO_LABEL})
         for one in tables
@@ -176,16 +180,15 @@ def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]
         _section("Diagnosis", sorted(set().union(*labels), key=rank), labels, sizes),
         _section("Sex", _SEXES, [Counter(one["sex"].drop_nulls()) for one in tables]),
         _section("Age in years", _AGES, [_banded(_AGES, one) for one in ages]),
-        _section("Heart rate in beats per minute", _RATES, [_banded(_RATES, one) for one in rates]),
     ]
-    means = [
-        {"title": "Age", "unit": "years", "groups": [_mean(one) for one in ages]},
-        {"title": "Heart rate", "unit": "beats/min", "groups": [_mean(one) for one in rates]},
+    medians = [
+        {"title": one.title, "unit": one.unit, "groups": [_median(own) for own in groups]}
+        for one, groups in {ShownMeasurement("Age", "years"): ages, **measured}.items()
     ]
     return {
         "patients": sizes,
         "in_both": len(set.intersection(*map(set, rows))) if len(rows) > 1 else 0,
-        "means": [one for one in means if any(one["groups"])],
+        "medians": [one for one in medians if any(one["groups"])],
         "sections": [one for one in sections if one["rows"]],
     }
 
@@ -220,15 +223,11 @@ def _banded(bands: Mapping[str, float], values: NDArray[np.float64]) -> Counter[
     return Counter(names[i - 1] for i in np.searchsorted([*bands.values()], known, "right"))
 
 
-def _mean(values: NDArray[np.float64]) -> dict[str, Any] | None:
-    """The mean of what is known, with its normal interval."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return None
-    mean = float(known.mean())
-    reach = Z * float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
-    low, high = (None, None) if reach is None else (mean - reach, mean + reach)
-    return {"mean": mean, "low": low, "high": high, "known": len(known)}
+def _median(values: NDArray[np.float64]) -> dict[str, Any] | None:
+    """Of what is known, with its interval."""
+    found, known = median_of(values), int(np.isfinite(values).sum())
+    facts = {"median": found.value, "low": found.low, "high": found.high, "known": known}
+    return facts if known else None
 
 
 def average_beats(session: Session, codes: Sequence[str]) -> dict[str, Any]:

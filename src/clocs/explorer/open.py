@@ -7,14 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from clocs.datasets.pseudonyms import key_of
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo import DEMO, demo_store_and_encoder, finished_demo
 from clocs.explorer.embed_stores import embed_stores, reference_distances
-from clocs.explorer.heart_rates import HeartRates
+from clocs.explorer.measured import measured_patients
 from clocs.explorer.patient_map import Projection
 from clocs.explorer.predictions import SavedClassifiers
-from clocs.explorer.session import Session, in_order_of_pseudonyms
+from clocs.explorer.session import OtherMap, Session, in_order_of_pseudonyms
 from clocs.explorer.training_runs import run_folders
 from clocs.files import cache_folder, private_cache, seed_files, sha256_of
 from clocs.patients.embeddings import Embeddings, expect_distinct
@@ -31,6 +33,7 @@ def open_session(
     *,
     stores: Sequence[Store | Path] = (),
     checkpoint: Path | None = None,
+    others: Sequence[Path] = (),
     embeddings: Path | None = None,
     models: Sequence[Classifier | Path | str] = (),
     runs: Path | None = None,
@@ -54,9 +57,10 @@ def open_session(
         if one.manifest.dataset in opened:
             raise SettingError(f"{one.path} is a second store of {one.manifest.dataset}; give one")
         opened[one.manifest.dataset] = one
-    file = seed_files(weights_path(checkpoint))[0] if checkpoint is not None else None
-    if file is not None and not file.is_file():
-        raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
+    file = None if checkpoint is None else _weights(checkpoint)
+    if others and (embeddings is not None or not opened):
+        raise SettingError("a second `checkpoint` needs `stores`, and no `embeddings`")
+    further = [_weights(one) for one in others]
     if embeddings is not None:
         patients, distances = Embeddings.load(embeddings), None
     elif file is not None and opened:
@@ -81,6 +85,11 @@ def open_session(
     key = key_of(cache)
     beside = next((store.path for store in opened.values()), None) or embeddings or Path()
     patients, codes = in_order_of_pseudonyms(patients, key)
+    seen = []
+    for name, one in zip(others, further, strict=True):
+        found, _ = embed_stores(one, list(opened.values()), progress=progress)
+        seen.append(other_map(name.name, found, patients, cache))
+    measured, note = measured_patients(patients.rows, opened)
     return Session(
         embeddings=patients,
         codes=codes,
@@ -88,7 +97,10 @@ def open_session(
         distances=distances or reference_distances(patients.vectors),
         stores=opened,
         key=key,
-        heart_rates=HeartRates(patients.rows, opened, cache),
+        measured=measured,
+        note=note,
+        others=seen,
+        encoder=checkpoint.name if checkpoint is not None else "",
         checkpoint=file,
         models=saved,
         cohorts=beside.parent / "cohorts",
@@ -97,6 +109,24 @@ def open_session(
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),
     )
+
+
+def _weights(checkpoint: Path) -> Path:
+    """The file of an encoder's first seed."""
+    file = seed_files(weights_path(checkpoint))[0]
+    if not file.is_file():
+        raise CheckpointError(f"{file} does not exist; give a checkpoint made by `clocs pretrain`")
+    return file
+
+
+def other_map(name: str, found: Embeddings, patients: Embeddings, cache: Path) -> OtherMap:
+    """The map of another encoder's vectors, in the order of the session's patients."""
+    keys, found = ["dataset", "patient"], found.nonzero()
+    places = found.rows.select(keys).with_row_index("place")
+    each = patients.rows.select(keys).join(places, on=keys, how="left", maintain_order="left")
+    rows = np.flatnonzero(each["place"].is_not_null())
+    vectors = found.vectors[each["place"].drop_nulls().to_numpy()]
+    return OtherMap(name, Projection(vectors, cache), rows)
 
 
 def find_report(runs: Path) -> Path | None:

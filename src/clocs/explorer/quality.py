@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import polars as pl
 
+from clocs.explorer.measured import measurements_of
 from clocs.explorer.session import NotFoundError, Session, pseudonyms
-from clocs.measurements.quality import clipped_stretches
+from clocs.measurements.quality import READABLE, clipped_stretches
 from clocs.recording import Gap, Recording, flat_stretches
 from clocs.store.store import Store
 from clocs.web.packing import packed_signal
 
 SECONDS = 60.0  # drawn
-LOOKED_AT = 200  # recordings of a store, in which flat and clipped parts are looked for
 MAX_LISTED = 200  # of each reason
 DUPLICATE = "duplicate id"
 
@@ -39,7 +38,7 @@ class Quality:
         return dict(zip(everyone, self._session.codes, strict=True))
 
     def _of(self, dataset: str, store: Store) -> dict[str, Any]:
-        table, found, shown = store.table, self._in_store(dataset, store), self._session.show_ids
+        table, found, shown = store.table, self._in_store(store), self._session.show_ids
         listed: list[dict[str, Any]] = []
         counts: dict[str, int] = {}
 
@@ -70,7 +69,6 @@ class Quality:
         return {
             "dataset": dataset,
             "recordings": len(store),
-            "looked_at": min(LOOKED_AT, len(store)),
             "without_recording": len(store.rows_without_recording),
             "reasons": [
                 {"reason": one, "count": count, "in_store": one in held}
@@ -80,7 +78,7 @@ class Quality:
             "recordings_listed": listed if shown else sorted(listed, key=lambda one: one["code"]),
         }
 
-    def _in_store(self, dataset: str, store: Store) -> dict[str, list[int]]:
+    def _in_store(self, store: Store) -> dict[str, list[int]]:
         """Rows of the store by what is the matter with them."""
         table = store.table.with_row_index("row")
         conditions = {
@@ -92,12 +90,10 @@ class Quality:
             reason: table.filter(condition)["row"].to_list()
             for reason, condition in conditions.items()
         }
-        found |= {"flat part": [], "clipped part": []}
-        codes = pseudonyms([(dataset, name) for name in table["id"]], self._session.key)
-        for row in np.argsort(codes)[:LOOKED_AT].tolist():
-            kinds = {part["kind"] for part in parts_of(store.recording(row))}
-            for kind in kinds & {"flat", "clipped"}:
-                found[f"{kind} part"].append(row)
+        if (measured := measurements_of(store)) is not None:
+            low = measured.with_row_index("row").filter(pl.col("quality") < READABLE)
+            for reason, own in low.group_by("quality_reason", maintain_order=True):
+                found[f"hard to read: {reason[0] or 'several'}"] = own["row"].to_list()
         return found
 
     def signal(self, code: str) -> bytes:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def explore(
     *stores: Store | Path | str,
-    checkpoint: Path | str | None = None,
+    checkpoint: Path | str | Sequence[Path | str] = (),
     embeddings: Path | str | None = None,
     model: Classifier | Path | str | Sequence[Classifier | Path | str] = (),
     runs: Path | str | None = None,
@@ -39,7 +39,8 @@ def explore(
 
     Args:
         stores: Prepared recordings or their folders; the demo's patients if nothing is given.
-        checkpoint: The encoder; a folder means its first seed.
+        checkpoint: The encoder; a folder means its first seed. Further ones map the same patients
+            beside it.
         embeddings: A file written by `clocs.embed` at level 'patient', used instead of encoding
             the stores.
         model: Classifiers, their files or the names of shipped ones. They predict the recordings
@@ -64,9 +65,11 @@ def explore(
 
     # Importing the server's libraries takes as long as reading a hundred thousand patients.
     threading.Thread(target=import_module, args=("clocs.explorer.server",), daemon=True).start()
+    encoders = [checkpoint] if isinstance(checkpoint, str | Path) else list(checkpoint)
     session = open_session(
         stores=[Path(one) if isinstance(one, str) else one for one in stores],
-        checkpoint=Path(checkpoint) if checkpoint else None,
+        checkpoint=Path(encoders[0]) if encoders else None,
+        others=[Path(one) for one in encoders[1:]],
         embeddings=Path(embeddings) if embeddings else None,
         models=model if isinstance(model, Sequence) and not isinstance(model, str) else [model],
         runs=Path(runs) if runs else None,
@@ -112,13 +115,14 @@ def _serve(session: Session, port: Listening) -> None:
     from clocs.web.shield import Shield
 
     app = Shield(make_api(session), hosts=port.hosts, token=port.token)
-    session.projection.start()
-    session.heart_rates.start()
+    projections = [session.projection, *(one.projection for one in session.others)]
+    for one in projections:
+        one.start()
     warming = threading.Timer(2.0, lambda: session.index)  # the map comes first
     warming.daemon = True
     warming.start()
     try:
         GracefulServer(app).run(sockets=[port.socket])
     finally:
-        session.projection.stop()
-        session.heart_rates.stop()
+        for one in projections:
+            one.stop()

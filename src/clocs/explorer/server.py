@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from clocs._version import __version__
 from clocs.explorer import groups
 from clocs.explorer.columns import Columns
-from clocs.explorer.heart_rates import RatesState
+from clocs.explorer.measured import shown_measurements
 from clocs.explorer.patient_map import ProjectionState
 from clocs.explorer.predictions import ShownRecording
 from clocs.explorer.quality import Quality
@@ -45,6 +45,7 @@ Explained = Annotated[
     str | None, Query(max_length=200, description="Label; the most probable one by default.")
 ]
 Kind = Annotated[Literal["pca", "umap"] | None, Query(description="Projection.")]
+Encoder = Annotated[int, Query(ge=0, lt=1000, description="Place among `encoders`.")]
 CohortName = Annotated[str, Path(max_length=200, description="A cohort's name.")]
 RunName = Annotated[str, Query(max_length=400, description="A run, as listed.")]
 Codes = Annotated[
@@ -125,28 +126,18 @@ def _add_session(app: FastAPI, session: Session) -> None:
         return _binary(session.map())
 
     @app.get("/api/positions", **_BINARY)
-    def positions(kind: Kind = None) -> Response:
+    def positions(kind: Kind = None, encoder: Encoder = 0) -> Response:
         """Positions only, packed; on request of the other projection than the map's."""
-        return _binary(session.positions(kind))
+        return _binary(session.positions(kind, encoder))
 
     @app.get("/api/projection")
-    def projection() -> ProjectionState:
+    def projection(encoder: Encoder = 0) -> ProjectionState:
         """Which projection the map shows, and the progress of UMAP."""
-        return session.projection.now[1]
-
-    @app.get("/api/heart-rates")
-    def heart_rates() -> RatesState:
-        """How far the measuring of heart rates is."""
-        return session.heart_rates.state()
-
-    @app.get("/api/heart-rates/values", **_BINARY)
-    def rates() -> Response:
-        """Heart rates of all patients, in the order of the map, packed."""
-        return _binary(session.rates())
+        return session.projection_of(encoder).now[1]
 
     @app.get("/api/columns", **_BINARY)
     def columns() -> Response:
-        """Further columns of all patients, packed: of the stores, and predictions once made."""
+        """Further columns of all patients, packed: measured, of stores, and predicted once made."""
         return _binary(pack(*further.packed()))
 
     @app.get("/api/distances")
@@ -209,8 +200,13 @@ def _add_recordings(
 
     @app.get(f"{prefix}/beats", **_BINARY)
     def beats(source: ShownRecording = found) -> Response:
-        """Heart rate, R peaks and the average beat of a recording, packed."""
+        """R peaks and the average beat of a recording, packed."""
         return _binary(packed_beats(source.recording))
+
+    @app.get(f"{prefix}/measurements")
+    def measurements(source: ShownRecording = found) -> dict[str, Any]:
+        """Waves, intervals, axes and quality of the first minute of a recording."""
+        return shown_measurements(source.recording)
 
     @app.get(f"{prefix}/predictions")
     def predictions(source: ShownRecording = found) -> list[dict[str, Any]]:
@@ -287,10 +283,13 @@ def _add_groups(app: FastAPI, session: Session) -> None:
     def table(group: Group) -> Response:
         """A group as CSV, one row per patient; column `patient` has IDs, where they are shown."""
         who = ("patient", "labels", "split") if session.show_ids else ("code", "labels")
-        columns = ("dataset", *who, "age", "sex", "heart_rate")
+        columns = ("dataset", *who, "age", "sex")
         rows = [session.summary(row) for row in sorted({session.row(one) for one in group.codes})]
         listed = [one | {"patient": one["name"]} for one in rows]
-        return _csv("group", columns, ([one[name] for name in columns] for one in listed))
+        measured = [session.measured_of(one["row"]).values() for one in rows]
+        cells = [[one[name] for name in columns] for one in listed]
+        table = [[*own, *more] for own, more in zip(cells, measured, strict=True)]
+        return _csv("group", (*columns, *session.measured), table)
 
 
 def _add_tabs(app: FastAPI, session: Session) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,11 @@ from clocs.datasets.label_names import LabelName, label_name
 from clocs.datasets.pseudonyms import keyed_hash
 from clocs.errors import ClocsError, SettingError
 from clocs.explorer.embed_stores import ReferenceDistances
-from clocs.explorer.heart_rates import HeartRates
 from clocs.explorer.patient_map import UNKNOWN_AGE, Projection, label_names, map_columns, pca
 from clocs.explorer.predictions import SavedClassifiers, ShownRecording
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
-from clocs.measurements.beats import average_beat, heart_rate
+from clocs.measurements.beats import average_beat
 from clocs.patients.embeddings import Embeddings
 from clocs.patients.index import PatientIndex
 from clocs.recording import Recording
@@ -77,6 +76,15 @@ def in_order_of_pseudonyms(embeddings: Embeddings, key: bytes) -> tuple[Embeddin
     return patients, [codes[i] for i in order]
 
 
+@dataclass(frozen=True)
+class OtherMap:
+    """Patients as another encoder sees them."""
+
+    name: str  # of the encoder
+    projection: Projection
+    rows: NDArray[np.int64]  # of the session's patients, those that have a vector
+
+
 @dataclass
 class Session:
     """Everything behind one page; `open_session` makes it."""
@@ -87,9 +95,12 @@ class Session:
     distances: ReferenceDistances
     stores: Mapping[str, Store]  # by dataset, for the signals; possibly not of every dataset
     key: bytes  # of the pseudonyms
-    heart_rates: HeartRates
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict
+    measured: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)  # (patients,) each
+    note: str = ""  # for the page
+    others: Sequence[OtherMap] = ()  # of the same patients, by further encoders
+    encoder: str = ""  # name of the first encoder
     cohorts: Path = Path("cohorts")  # where groups of patients are saved
     report: Path | None = None  # a page with results
     runs: Path | None = None  # a folder of trainings
@@ -130,7 +141,7 @@ class Session:
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """One value per patient: what the map is colored and filtered by, except heart rates."""
+        """One value per patient: what the map is colored and filtered by."""
         return map_columns(self.embeddings.rows, self.labels, self.datasets)
 
     @cached_property
@@ -156,6 +167,7 @@ class Session:
             "models": [] if self.models is None else self.models.names,
             "tabs": [name for name, shown in tabs.items() if shown],
             "projection": state,
+            "encoders": [self.encoder, *(one.name for one in self.others)],
             "not_embedded": len(self.embeddings.only_zeros),
             "notes": self.notes(),
         }
@@ -167,7 +179,7 @@ class Session:
         notes = [f"{name}: {sentence}" for name, sentence in named]
         if left := len(problems) - len(named):
             notes.append(f"{left:,} recordings could not be embedded; `clocs embed` lists them")
-        return notes
+        return [*notes, self.note] if self.note else notes
 
     def map(self) -> bytes:
         """Positions, pseudonyms and columns of all patients, packed."""
@@ -176,26 +188,29 @@ class Session:
         arrays: dict[str, NDArray[Any]] = {"positions": positions}
         arrays["codes"] = codes.reshape(len(self.codes), -1)
         shown = {k: v for k, v in self.columns.items() if k != "split" or self.show_ids}
-        facts, rates = self._rates()
-        return pack(facts | {"projection": vars(state)}, arrays | shown | rates)
+        return pack({"projection": vars(state)}, arrays | shown)
 
-    def rates(self) -> bytes:
-        """Heart rates of all patients as the map has them, packed."""
-        return pack(*self._rates())
+    def positions(self, kind: str | None = None, encoder: int = 0) -> bytes:
+        """Positions only, packed: of this projection, or of the map's, once UMAP has finished.
 
-    def _rates(self) -> tuple[dict[str, Any], dict[str, NDArray[np.uint16]]]:
-        """How far the measuring is, and beats per minute, 0 where unknown."""
-        rates = np.nan_to_num(self.heart_rates.values).round().astype(np.uint16)
-        return {"heart_rates": vars(self.heart_rates.state())}, {"heart_rate": rates}
-
-    def positions(self, kind: str | None = None) -> bytes:
-        """Positions only, packed: of this projection, or of the map's, once UMAP has finished."""
-        positions, state = self.projection.now
+        By another encoder, they are nan where a patient has no vector.
+        """
+        positions, state = self.projection_of(encoder).now
+        if encoder:
+            every = np.full((len(self.codes), 2), np.nan, np.float32)
+            every[self.others[encoder - 1].rows] = positions
+            return pack({"projection": vars(state)}, {"positions": every})
         if kind == "pca" and state.kind != "pca":
             positions = pca(self.embeddings.vectors)
         elif kind is not None and kind != state.kind:
             raise SettingError("UMAP has not finished; the map shows PCA until then")
         return pack({"projection": vars(state)}, {"positions": positions})
+
+    def projection_of(self, encoder: int) -> Projection:
+        """That of the first encoder, 0, or of another."""
+        if encoder > len(self.others):
+            raise NotFoundError(f"there is no encoder {encoder}; there are {1 + len(self.others)}")
+        return self.others[encoder - 1].projection if encoder else self.projection
 
     # One patient
 
@@ -226,12 +241,15 @@ class Session:
         del facts["patient"]
         if facts["age"] is not None and not np.isfinite(facts["age"]):
             facts["age"] = None
-        rate = self.heart_rates.values[row]
-        facts["heart_rate"] = None if np.isnan(rate) else float(rate)
         facts["labels"] = sorted(facts["labels"])  # else in the order of the recordings' IDs
         if not self.show_ids:
             facts["split"] = None
         return {"code": self.codes[row], "row": row, "name": self.name(row)} | facts
+
+    def measured_of(self, row: int) -> dict[str, float | None]:
+        """What was measured of a patient, by name."""
+        found = {name: float(own[row]) for name, own in self.measured.items()}
+        return {name: None if np.isnan(one) else round(one, 2) for name, one in found.items()}
 
     def patient(self, code: str) -> dict[str, Any]:
         """A patient's facts and recordings."""
@@ -372,7 +390,6 @@ def packed_beats(recording: Recording) -> bytes:
         "leads": recording.leads,
         "unit": recording.unit,
         "rate": recording.rate,
-        "heart_rate": heart_rate(recording),
         "before": 0.0,
     }
     arrays = {"peaks": np.zeros(0), "mean": np.zeros((len(recording.leads), 0))}

@@ -1,4 +1,4 @@
-"""Beats: heart rates from the intervals between QRS complexes, average and typical beats."""
+"""Beats: where QRS complexes are, average and typical beats."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from scipy.fft import irfft, rfft, rfftfreq
 from clocs.recording import Recording
 
 Array = NDArray[np.float64]
-SLOWEST, FASTEST = 20, 300  # beats per minute
-_LEADS = ("II", "V5", "V2")  # the first two or three are enough for noise to differ
 _SECONDS = 60.0  # of a long recording
-_SHORTEST = 2.0
 _BAND = (8.0, 24.0)  # Hz: steep QRS complexes rather than P and T waves
 _WIDTH = 0.12  # s, of a QRS complex
 _REFRACTORY = 0.2  # s: 300 beats per minute
@@ -133,20 +130,6 @@ def _spectrum(signal: NDArray[np.float64]) -> NDArray[Any]:
 @lru_cache(maxsize=16)
 def _ramp(samples: int) -> NDArray[np.float64]:
     return np.linspace(0, 1, samples)
-
-
-def heart_rate(recording: Recording) -> float | None:
-    """Beats per minute, from the median interval; None where fewer than three beats are found."""
-    if recording.seconds < _SHORTEST:
-        return None
-    leads = [lead for lead in _LEADS if lead in recording.leads] or list(recording.leads[:3])
-    most = min(recording.samples, round(_SECONDS * recording.rate))
-    signal = recording.select(leads).between(0, most).signal
-    found = qrs_complexes(np.nan_to_num(signal), recording.rate)
-    if len(found) < 3:
-        return None
-    rate = 60 * recording.rate / float(np.median(np.diff(found)))
-    return rate if SLOWEST <= rate <= FASTEST else None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ of each wave is. The branch was trained on LUDB (research/delineation.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -150,11 +151,11 @@ def network_inputs(
     signal: NDArray[np.float64], rate: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(leads, samples) -> the same at TRUNK_HZ and BRANCH_HZ with variance 1, padded by zeros."""
-    made = []
+    made, seconds = [], signal.shape[1] / rate
+    steps = -(-math.ceil(seconds * TRUNK_HZ) // _TOGETHER) * _TOGETHER  # of both: each is rounded
     for hertz, high in ((TRUNK_HZ, 45.0), (BRANCH_HZ, 150.0)):
         x = resampled_band(signal, rate, (0.5, high), hertz)
         x = x / np.maximum(x.std(axis=1, keepdims=True), _STILL)
-        steps = -(-x.shape[1] * TRUNK_HZ // (hertz * _TOGETHER)) * _TOGETHER
         x = np.pad(x, ((0, 0), (0, steps * hertz // TRUNK_HZ - x.shape[1])))
         made.append(x.astype(np.float32))
     return made[0], made[1]

@@ -8,20 +8,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
 
+from clocs._version import __version__
 from clocs.errors import ClocsError, SettingError, UnusableError
-from clocs.files import private_folder, write_atomic
+from clocs.files import private_folder, sha256_of, write_atomic
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, read_several, without_folders
 from clocs.measurements.intervals import UNITS, Beats, Measure, find_beats, measure_beats
+from clocs.measurements.quality import SignalQuality, signal_quality
 from clocs.measurements.waves import Waves
-from clocs.models.delineator import delineate
+from clocs.models.delineator import WEIGHTS, delineate
 from clocs.patients.embeddings import check_table
 from clocs.patients.rows import write_rows
 from clocs.patients.sources import RecordingOrError, stores_and_files
 from clocs.recording import Recording, check_varies
+from clocs.store.kept import KeptTable
 from clocs.store.store import Store
 from clocs.workers import prefetch
 
@@ -29,13 +33,15 @@ Progress = Callable[[int, int], None]
 TABLES = (".parquet", ".csv", ".json")
 _SHORTEST = 2.0  # s
 _AHEAD = 8  # recordings
+_STEP = 500  # recordings of a store after which they are kept
 _ABOUT: dict[str, type[pl.DataType]] = {
     "dataset": pl.String,
     "file": pl.String,
     "patient": pl.String,
     "recording": pl.String,
 }
-_ROW = {**_ABOUT, "seconds": pl.Float64, "beats": pl.Int64}
+_ROW = {**_ABOUT, "seconds": pl.Float64, "quality": pl.Float64, "quality_reason": pl.String}
+_ROW |= {"beats": pl.Int64}
 _WAVE = {**_ABOUT, "lead": pl.String, "wave": pl.String}
 _WAVE |= dict.fromkeys(("onset", "peak", "offset"), pl.Float64)
 
@@ -104,11 +110,22 @@ class Measured:
         about: The first columns of the table.
         recording: None where it cannot be read.
         found: What was measured.
+        quality: How well it can be read.
     """
 
     about: dict[str, Any]
     recording: Recording | None
     found: Measurements | ClocsError
+    quality: SignalQuality | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Of the table of recordings."""
+        made = dict(self.about)
+        if self.quality is not None:
+            made |= {"quality": self.quality.value, "quality_reason": self.quality.reason}
+        if isinstance(self.found, ClocsError):
+            return made | {"problem": str(self.found)}
+        return made | self.found.row()
 
 
 def measure_table(
@@ -123,6 +140,9 @@ def measure_table(
 ) -> pl.DataFrame:
     """Mark P, QRS and T in recordings, and measure heart rate, intervals, axes and amplitudes.
 
+    What is measured of a store is kept beside it, where the explorer reads it: the next call reads
+    it, too, and a call that was stopped goes on.
+
     Args:
         sources: Stores; or recordings' files of any format, folders and zips.
         out: Table to write, .parquet, .csv or .json; on the command line also a drawing of one
@@ -134,26 +154,50 @@ def measure_table(
         unit: Unit of the samples of such files, such as 'mV'.
         lead_names: Leads of files by their unusual names, such as ECG1=II,ch2=V5; in Python a
             mapping.
-        progress: Called with (recordings done, recordings in total).
+        progress: Called with (recordings done, recordings in total), source by source.
 
     Returns:
-        One row per recording: of each measurement the median of beats, the ends of its 95 %
-        interval, and a reason where there is none; `problem` says why nothing was measured.
+        One row per recording: its quality from 0 to 1, and why it is low; of each measurement the
+        median of beats, the ends of its 95 % interval, and a reason where there is none; `problem`
+        says why nothing was measured.
     """
     if out is not None:
         check_table(Path(out), TABLES)
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
+    left, tables = sources, []
+    if not waves and recording is None:
+        stores, left = stores_and_files(sources, split=None, cohort=None)
+        tables = [measured_store(store, progress) for store, _ in stores]
     made: list[dict[str, Any]] = []
-    for one in measure_each(sources, options, recording, progress):
-        if isinstance(one.found, ClocsError):
-            made.append(one.about | {"problem": str(one.found)})
-        elif waves:
+    for one in measure_each(left, options, recording, progress) if left else ():
+        if waves and isinstance(one.found, Measurements):
             made += [one.about | row for row in _wave_rows(one.found)]
         else:
-            made.append(one.about | one.found.row())
-    table = _table(made, waves=waves)
+            made.append(one.row())
+    table = pl.concat([*tables, _table(made, waves=waves)])
     if out is not None:
         _write(table, Path(out))
+    return table
+
+
+def kept_measurements(store: Store) -> KeptTable:
+    """Where the measurements of a store's first recordings are kept, or of all of them."""
+    return KeptTable(store, "measurements", __version__, sha256_of(WEIGHTS))
+
+
+def measured_store(store: Store, progress: Progress = lambda done, total: None) -> pl.DataFrame:
+    """The table of a store's recordings, each measured once."""
+    kept = kept_measurements(store)
+    table = kept.read()
+    table = _table([], waves=False) if table is None else table
+    while (start := table.height) < len(store):
+        rows = np.arange(start, min(start + _STEP, len(store)))
+        made = []
+        for one in prefetch(_measured, _of_store(store, store.iter_recordings(rows)), _AHEAD):
+            made.append(one.row())
+            progress(start + len(made), len(store))
+        table = pl.concat([table, _table(made, waves=False)])
+        kept.write(table)
     return table
 
 
@@ -185,9 +229,15 @@ def _of_stores(
             each: Iterable[Recording] = store.iter_recordings()
         else:
             each = [store.recording(only)] if only in store.table["id"] else []
-        for one in each:
-            about = {"dataset": store.manifest.dataset, "patient": one.patient}
-            yield about | {"recording": one.id, "seconds": one.seconds}, one
+        yield from _of_store(store, each)
+
+
+def _of_store(
+    store: Store, each: Iterable[Recording]
+) -> Iterator[tuple[dict[str, Any], Recording]]:
+    for one in each:
+        about = {"dataset": store.manifest.dataset, "patient": one.patient}
+        yield about | {"recording": one.id, "seconds": one.seconds}, one
 
 
 def _of_files(
@@ -207,10 +257,11 @@ def _measured(item: tuple[dict[str, Any], RecordingOrError]) -> Measured:
         return Measured(about, None, read[1])
     if torch.get_num_threads() > 1:
         torch.set_num_threads(1)  # of this thread: there is one per core
+    quality = signal_quality(read)
     try:
-        return Measured(about, read, measure(read))
+        return Measured(about, read, measure(read), quality)
     except ClocsError as error:
-        return Measured(about, read, error)
+        return Measured(about, read, error, quality)
 
 
 def _wave_rows(found: Measurements) -> Iterator[dict[str, Any]]:

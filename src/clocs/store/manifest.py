@@ -22,6 +22,7 @@ JOINED = 4  # the format of a store in shards, each of which is a store of forma
 _READABLE = (FORMAT, JOINED)
 MANIFEST = "manifest.json"
 VECTORS = "vectors"  # a folder of a store: of `clocs.training.embed`
+KEPT = "kept"  # and another: of `clocs.store.kept`
 
 
 def shard_name(number: int, count: int) -> str:

@@ -205,7 +205,8 @@ def _refuse_foreign(out: Path, count: int) -> None:
             f"{out} is already a store in one piece; delete it or give another folder as `out`"
         )
     paths = (*leftovers(out / manifest.MANIFEST), *(path for path, _ in shards))
-    ours = {LOCK, manifest.MANIFEST, manifest.VECTORS, *(path.name for path in paths)}
+    ours = {LOCK, manifest.MANIFEST, manifest.VECTORS, manifest.KEPT}
+    ours |= {path.name for path in paths}
     if out.exists() and (not out.is_dir() or any(one.name not in ours for one in out.iterdir())):
         raise StoreError(f"{out} exists and is not a store; give another folder as `out`")
 

@@ -14,7 +14,8 @@ export function read() {
     layout: one("layout", ["clinical", "stacked", "beat"]), gain: Number(one("gain", ["10", "5", "20"])), speed: Number(one("speed", ["25", "50"])),
     overlay: query.has("overlay"),
     color: query.get("color") ?? "labels", lasso: lasso.length > 2 ? lasso : null, hidden, tab: query.get("tab") ?? query.get("room") ?? (query.has("report") ? "results" : null), cohort: query.get("cohort")?.slice(0, 60) || null,
-    on: ["pca", "umap"].includes(query.get("on")) ? query.get("on") : null, // the projection that the lasso was drawn on
+    on: /^(pca|umap|e\d{1,3})$/.test(query.get("on") ?? "") ? query.get("on") : null, // the map that the lasso was drawn on
+    beside: Number(/^\d{1,3}$/.exec(query.get("beside") ?? "0")), // the encoder of a second map
     search: (query.get("find") ?? "").slice(0, 500), bars: query.has("histograms"), contours: query.has("contours"), naming: query.has("names") ? query.get("names") !== "off" : null,
   };
 }
@@ -32,6 +33,7 @@ export function write(state, off, push) {
   if (state.color !== "labels") query.set("color", state.color);
   if (state.lasso) query.set("lasso", state.lasso.map((p) => p.join(",")).join(";"));
   if (state.lasso && state.on) query.set("on", state.on);
+  if (state.beside) query.set("beside", state.beside);
   if (state.tab) query.set("tab", state.tab);
   if (state.cohort) query.set("cohort", state.cohort);
   if (state.search) query.set("find", state.search);

@@ -23,9 +23,8 @@ const binary = async (path, options) => unpack(await (await request(path, option
 export const session = () => json("/api/session");
 export const map = () => binary("/api/map");
 export const positions = (kind) => binary(`/api/positions${kind ? `?kind=${kind}` : ""}`);
-export const projection = () => json("/api/projection");
-export const heartRates = () => json("/api/heart-rates");
-export const heartRateValues = () => binary("/api/heart-rates/values");
+export const positionsBy = (encoder) => binary(`/api/positions?encoder=${encoder}`);
+export const projection = (encoder = 0) => json(`/api/projection?encoder=${encoder}`);
 export const columns = () => binary("/api/columns");
 export const distances = () => json("/api/distances");
 export const names = () => json("/api/names");
@@ -62,7 +61,10 @@ const placeOf = (source) => (source.upload ? `/api/uploads/${source.upload}` : `
 
 export const predictions = (source, options) => json(`${placeOf(source)}/predictions`, options);
 
-// Where the heart beats, how often, and its average beat as a signal about the R peak, or null.
+// Waves, intervals, axes and quality of the first minute.
+export const measurements = (source, options) => json(`${placeOf(source)}/measurements`, options);
+
+// Where the heart beats, and its average beat as a signal about the R peak, or null.
 export async function beats(source, options) {
   const { facts, arrays } = await binary(`${placeOf(source)}/beats`, options);
   const { leads, rate, before, unit, ...rest } = facts;

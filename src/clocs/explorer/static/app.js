@@ -7,7 +7,6 @@ import { $, make, save, sentence, toast } from "./dom.js";
 import { Fields } from "./fields.js";
 import { Filter } from "./filter.js";
 import { Groups } from "./groups.js";
-import { HeartRates } from "./heart_rates.js";
 import { Histograms } from "./histograms.js";
 import { press } from "./keys.js";
 import { Legend } from "./legend.js";
@@ -18,6 +17,7 @@ import { Detail } from "./patient.js";
 import { Picking } from "./pick.js";
 import { Tabs } from "./tabs.js";
 import { Search } from "./search.js";
+import { SecondMap } from "./second_map.js";
 import * as upload from "./upload.js";
 
 const THEME = "clocs-theme";
@@ -29,6 +29,7 @@ class App {
     this.comparison = new Compare(this);
     this.picking = new Picking();
     this.map = new PatientMap($("map"), $("points"), $("marks"), $("tip"));
+    this.second = new SecondMap(this);
     this.list = new List(this);
     this.groups = new Groups(this);
     this.filter = new Filter(this);
@@ -47,8 +48,7 @@ class App {
     this.digits = this.columns.codes.shape[1];
     this.rows = null;
     this.kind = everyone.facts.projection.kind;
-    this.rates = new HeartRates(this, everyone.facts.heart_rates);
-    this.fields = new Fields(session, this.columns, this.rates);
+    this.fields = new Fields(session, this.columns);
     $("search").value = this.state.search;
     this.filter.setText(this.state.search);
     const wanted = { color: this.state.color, hidden: this.state.hidden };
@@ -61,6 +61,7 @@ class App {
     this.map.setPlaces(this.columns.positions);
     this.list.offer();
     this.recolor();
+    this.second.offer(session.encoders);
     await this.map.drawn();
     document.documentElement.dataset.ready = "map";
     [this.histogram, this.names] = await Promise.all([api.distances(), session.show_ids ? api.names() : null]);
@@ -68,7 +69,6 @@ class App {
     await this.show();
     document.documentElement.dataset.ready = "all";
     this.#follow(everyone.facts.projection);
-    this.rates.follow();
     this.#columns(wanted);
   }
 
@@ -171,6 +171,7 @@ class App {
     const { state } = this;
     const clean = { selected: -1, near: [], visitor: null, polygon: null };
     this.near = [];
+    this.map.peer?.show({ polygon: null });
     const grayed = this.lassoed?.only;
     this.lassoed = null; // {rows, only}
     if (grayed) this.recolor();
@@ -212,8 +213,9 @@ class App {
   async #showGroup(clean) {
     const { lasso, on } = this.state, own = !on || on === this.kind;
     this.map.mark({ ...clean, polygon: own ? lasso : null });
+    this.map.peer?.show({ polygon: on === this.second.key ? lasso : null });
     try {
-      const places = own ? undefined : (await api.positions(on)).arrays.positions;
+      const places = own ? undefined : (await (/^e/.test(on) ? api.positionsBy(on.slice(1)) : api.positions(on))).arrays.positions;
       if (lasso !== this.state.lasso) return;
       const rows = this.map.scatter.inside(lasso, places), only = own ? null : new Uint8Array(this.session.patients);
       if (only) for (const row of rows) only[row] = 1;
@@ -252,35 +254,31 @@ class App {
     this.shown = filter.shown;
     this.look = fields.look(state.color, filter.failed, filter.wanted, this.lassoed?.only);
     this.map.setLook(this.look);
+    if (this.map.peer?.scatter.count) this.map.peer.setLook(this.look);
     this.map.setOverlay(overlay(this));
     this.legend.update();
     this.histograms.update();
     this.search.update();
     this.list.update();
-    this.rates.update();
     this.writeAddress();
     if (state.lasso && this.lassoed) this.detail.showGroup(this.lassoRows());
   }
 
-  // New heart rates: the map, the list and a group change only where they depend on them.
-  showHeartRates() {
-    const filtered = this.filter.clauses.some((one) => one.field === "heart_rate") || this.fields.off.heart_rate.size > 0;
-    if (filtered || this.state.color === "heart_rate") this.recolor();
-    else this.histograms.update();
-  }
-
-  // Further columns: of the stores at once, and predictions when they are made. `wanted` is what the address asked for.
+  // Further columns: measured and of the stores at once, and predictions when they are made. `wanted` is what the
+  // address asked for.
   async #columns(wanted) {
     for (;;) {
       const made = await api.columns().catch(() => null);
       if (!made) return;
+      const before = new Set(Object.keys(this.fields.all)), isNew = (name) => this.fields.all[name] && !before.has(name);
       this.fields.add(made);
-      if (this.fields.all[wanted.color]?.further) this.state.color = wanted.color;
-      for (const [field, value] of wanted.hidden) if (this.fields.all[field]?.further) this.fields.off[field].add(value);
-      wanted = { color: this.fields.all[wanted.color] ? "" : wanted.color, hidden: [] };
-      this.list.offer();
-      this.recolor();
+      if (isNew(wanted.color)) this.state.color = wanted.color;
+      for (const [field, value] of wanted.hidden) if (isNew(field)) this.fields.off[field].add(value);
       document.documentElement.dataset.columns = made.facts.state;
+      this.histograms.bars = null; // with those of new columns
+      this.list.offer();
+      this.filter.setText(this.state.search);
+      this.recolor();
       if (made.facts.state !== "working") return;
       await new Promise((done) => { setTimeout(done, 2000); });
     }
@@ -316,10 +314,12 @@ class App {
     });
     map.addEventListener("group", (event) => { map.setLasso(false); this.group(event.detail); });
     map.addEventListener("mode", (event) => $("lasso").setAttribute("aria-pressed", String(event.detail)));
+    const both = (act) => () => [map, map.peer].filter(Boolean).forEach(act);
+    map.addEventListener("mode", (event) => map.peer?.lasso(event.detail));
     $("lasso").addEventListener("click", () => map.setLasso(!map.lassoing));
-    $("map-in").addEventListener("click", () => map.zoom(1.5));
-    $("map-out").addEventListener("click", () => map.zoom(1 / 1.5));
-    $("map-fit").addEventListener("click", () => map.fit());
+    $("map-in").addEventListener("click", both((one) => one.zoom(1.5)));
+    $("map-out").addEventListener("click", both((one) => one.zoom(1 / 1.5)));
+    $("map-fit").addEventListener("click", both((one) => one.fit()));
     $("map-png").addEventListener("click", async () => save("map.png", await map.picture(...caption(this))));
     $("show-names").addEventListener("click", () => {
       this.state.naming = $("show-names").getAttribute("aria-pressed") !== "true";

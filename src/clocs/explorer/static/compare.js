@@ -6,6 +6,7 @@ import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
 import { layoutsOf } from "./paper.js";
+import { rateOf } from "./patient.js";
 
 export class Compare {
   constructor(app) {
@@ -47,6 +48,7 @@ export class Compare {
     const pair = make("div", { class: overlay ? "pair one" : "pair" }, ...panels);
     this.box.replaceChildren(pair); // viewers ask for the width of their boxes
     const viewers = papers.map(([one, over], i) => new Viewer(canvases[i], { ...one, over }, view));
+    viewers.forEach((viewer, i) => viewer.mark(both[i].measured.waves));
     const tools = new EcgTools(view, { layouts, remember: (change) => this.app.setPaper(change), picture: () => this.#save(viewers, both, overlay) });
     const scale = make("p", { class: "scale" });
     const sides = make("div", { class: "segments", role: "radiogroup", "aria-label": "Papers" });
@@ -74,12 +76,12 @@ export class Compare {
   async #load(one, stop) {
     const facts = one.upload ? await api.uploaded(one.upload, { signal: stop }) : await api.patient(one.patient, { signal: stop });
     if (!one.upload && !facts.recordings.length) throw new Error(`The recordings of ${facts.name} are not loaded. Start the explorer with --store to see them.`);
-    const [signal, beats] = await Promise.all([api.signal(one, { seconds: 60, abort: stop }), api.beats(one, { signal: stop })]);
-    return { ...facts, own: one.upload, signal, ...beats };
+    const [signal, beats, measured] = await Promise.all([api.signal(one, { seconds: 60, abort: stop }), api.beats(one, { signal: stop }), api.measurements(one, { signal: stop })]);
+    return { ...facts, own: one.upload, signal, ...beats, measured };
   }
 
   #who(one, paint) {
-    const rate = one.heart_rate ? `${Math.round(one.heart_rate)} bpm` : null;
+    const rate = rateOf(one.measured);
     return make("div", { class: "who" }, paint && make("i", { class: `line ${paint}` }), make("h2", {}, one.name), ...(one.labels ?? []).map((label) => this.app.detail.chip(label)),
       make("span", { class: "end" }, !one.own && make("button", { type: "button", "aria-label": `Open ${one.name}`, onclick: () => this.app.choose(one.code) }, "Open")),
       make("p", { class: "quiet" }, [one.own ? "Your own ECG" : factsOf(one), rate].filter(Boolean).join(" · ")));

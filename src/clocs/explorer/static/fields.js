@@ -3,13 +3,9 @@
 import { color, svg } from "./dom.js";
 
 // What each field filters out; further columns have the bits after these.
-export const BITS = { labels: 1, age: 2, heart_rate: 4, sex: 8, dataset: 16, split: 32, patient: 64 };
+export const BITS = { labels: 1, age: 2, sex: 4, dataset: 8, split: 16, patient: 32 };
 const OUTCOMES = { right: 2, "partly right": 1, wrong: 3 };
 
-// Bands of ten, so that the bars of a histogram are of equal widths; the first and the last are open.
-const tens = (first, low, high, last) => [[first, low], ...Array.from({ length: (high - low) / 10 }, (_, i) => [low + 10 * i, low + 10 * i + 10]), [high, last]];
-export const AGES = tens(0, 10, 90, 255);
-export const RATES = tens(1, 40, 160, 512);
 // Viridis, which is safe for color blindness; without its pale end, and lighter on dark backgrounds.
 const RAMP = ["#440154", "#472f7d", "#39568c", "#2a788e", "#1f988b", "#35b779", "#73d055", "#b5cc18"];
 const DARK_RAMP = ["#9a72e0", "#7585d8", "#4f97cf", "#35a9c0", "#2fbda2", "#4fcf83", "#8ade5c", "#d4e93a"];
@@ -18,30 +14,27 @@ export const NONE = "unknown";
 export const UNLABELED = "no label";
 export const GRAY = 8; // the kind of a point that is filtered out: below all others, a disc
 
+// A number as it is shown, without what rounding left.
+export const round = (value) => Number(value.toFixed(1));
+
 const dark = () => document.documentElement.dataset.theme === "dark";
 const ramp = () => (dark() ? DARK_RAMP : RAMP);
 
 export class Fields {
-  constructor(session, columns, rates) {
+  constructor(session, columns) {
     this.session = session;
-    this.rates = rates; // how far heart rates are measured
     this.columns = columns;
     this.off = {}; // field -> set of hidden values
     // The first fourteen differ in color, and those of the same hue in shape.
     const pick = this.pick = (i) => ({ ink: `${Math.floor(i / 7) % 2 ? "d" : "c"}${i % 7}`, shape: Math.floor(i / 7) % SHAPES.length });
     const none = { value: NONE, ink: "none", shape: 0 };
-    const bands = (edges, last) => [...edges.map(([low, high], i) => ({
-      value: high === last ? `${low} and over` : i ? `${low}–${high - 1}` : `under ${high}`, low, high: high - 1,
-      get paint() { return mixed((i + 0.5) / edges.length); }, shape: 0,
-    })), none];
     this.all = {
       labels: {
         title: "Diagnosis",
         values: [...session.labels.map((value, i) => ({ value, ...pick(session.label_names[i].slot), ...session.label_names[i] })), { ...none, value: UNLABELED }],
       },
       ...session.splits.length && { split: { title: "Split", values: session.splits.map((value, i) => (value === NONE ? none : { value, ink: ["c5", "c1", "c3"][i], shape: 0 })) } },
-      age: { title: "Age", unit: "years", values: bands(AGES, 255), numbers: columns.age, unknown: session.unknown_age },
-      heart_rate: { title: "Heart rate", unit: "bpm", values: bands(RATES, 512), numbers: columns.heart_rate, unknown: 0 },
+      age: { title: "Age", unit: "years", step: 1, band: 10, numbers: Float32Array.from(columns.age, (v) => (v === session.unknown_age ? NaN : v)) },
       sex: { title: "Sex", values: session.sexes.map((value) => (value === NONE ? none : { value, ink: value === "female" ? "c4" : "c0", shape: 0 })) },
     };
     if (session.datasets.length > 1) {
@@ -53,9 +46,17 @@ export class Fields {
     }
   }
 
-  // Further columns, which come later: few values each, in their order or not.
+  // Further columns, which come later: numbers that were measured, or few values each, in their order or not.
   add({ facts: { columns }, arrays }) {
-    for (const { name: plain, title, values, ordered } of columns) {
+    for (const { name: plain, title, values, ordered, unit, step } of columns) {
+      if (!values) {
+        if (this.all[plain]) continue;
+        BITS[plain] ??= 1 << Object.keys(BITS).length;
+        this.all[plain] = { title, unit, step, numbers: arrays[plain], further: plain !== "heart_rate" };
+        this.off[plain] = new Set();
+        this.#measure(plain);
+        continue;
+      }
       const name = `column ${plain}`, labels = new Map(this.all.labels.values.map((one) => [one.value, one]));
       BITS[name] ??= 1 << Object.keys(BITS).length;
       const look = (value, i) => {
@@ -73,26 +74,13 @@ export class Fields {
 
   #measure(name) {
     const field = this.all[name];
-    field.codes = this.#codes(name, field);
+    if (field.numbers) Object.assign(Object.assign(field, extent(field)), banded(field));
+    else if (name !== "labels") field.codes = this.columns[name]; // several labels per patient: bits
     field.counts = this.countOf(name);
-    if (field.numbers) Object.assign(field, extent(field));
-  }
-
-  setHeartRates(numbers) {
-    this.columns.heart_rate = this.all.heart_rate.numbers = numbers;
-    this.#measure("heart_rate");
   }
 
   get names() {
-    return Object.keys(this.all).filter((name) => name === "labels" || (name === "heart_rate" && this.rates.state.recordings > 0) || this.all[name].values.some(({ value }, i) => value !== NONE && this.all[name].counts[i]));
-  }
-
-  #codes(name, { numbers, unknown, values }) {
-    if (name === "labels") return null; // several per patient: bits
-    if (!numbers) return this.columns[name];
-    const last = values.length - 1, band = new Uint8Array(512);
-    for (let v = 0; v < 512; v++) band[v] = v === unknown ? last : values.findIndex(({ low, high }) => v >= low && v <= high);
-    return Uint8Array.from(numbers, (v) => band[Math.min(v, 511)]);
+    return Object.keys(this.all).filter((name) => name === "labels" || this.all[name].values.some(({ value }, i) => value !== NONE && this.all[name].counts[i]));
   }
 
   // The number of the given rows, or of all, with each value of a field.
@@ -128,7 +116,7 @@ export class Fields {
     const scale = field.numbers && this.#scale(field);
     for (let i = 0; i < n; i++) {
       if (failed[i] || (only && !only[i])) look[i] = gray;
-      else if (scale) look[i] = scale[Math.min(field.numbers[i], 511)];
+      else if (scale) look[i] = scale(field.numbers[i]);
       else if (field.codes) look[i] = paints[field.codes[i]];
       else {
         const mask = labels[i] & wanted;
@@ -138,23 +126,32 @@ export class Fields {
     return new Uint8Array(look.buffer);
   }
 
-  // The color of every number of a continuous field.
-  #scale({ low, high, unknown }) {
-    return Uint32Array.from({ length: 512 }, (_, v) => word(v === unknown ? color("none") : mixed((v - low) / (high - low)), 1));
+  // The color of a number of a continuous field.
+  #scale({ low, high }) {
+    const none = word(color("none"), 1), paints = Uint32Array.from({ length: 256 }, (_, i) => word(mixed(i / 255), 1));
+    return (v) => (Number.isNaN(v) ? none : paints[Math.round(255 * Math.min(1, Math.max(0, (v - low) / (high - low))))]);
   }
 }
 
 // From the 1st to the 99th percentile, so that few extreme values do not use up the colors.
-function extent({ numbers, unknown }) {
-  const counts = new Uint32Array(512);
-  let known = 0;
-  for (const v of numbers) if (v !== unknown) { counts[Math.min(v, 511)]++; known++; }
-  const at = (share) => {
-    let sum = 0;
-    return counts.findIndex((count) => (sum += count) > share * known);
-  };
-  const low = Math.max(0, at(0.01));
-  return { known, low, high: Math.max(low + 1, at(0.99)) };
+function extent({ numbers, step }) {
+  const own = numbers.filter((v) => !Number.isNaN(v)).sort(), known = own.length;
+  const at = (share) => round(own[Math.floor(share * (known - 1))] ?? 0), low = at(0.01);
+  return { known, low, high: Math.max(round(low + step), at(0.99)) };
+}
+
+// Bands of equal widths, as bars of a histogram; the first and the last are open, unknown values after them.
+function banded({ numbers, low, high, step, band }) {
+  const unit = 10 ** Math.floor(Math.log10((high - low) / 10)), fit = [1, 2, 5, 10].find((n) => n * unit * 10 >= high - low);
+  const size = band ?? Math.max(step, round(fit * unit)), edges = [];
+  const [first, last] = band ? [10, 90] : [Math.ceil(low / size) * size, Math.floor(high / size) * size];
+  for (let k = 0; first + k * size <= last + step / 2 || !k; k++) edges.push(round(first + k * size));
+  const values = [-Infinity, ...edges].map((from, i) => ({
+    value: i === 0 ? `under ${edges[0]}` : i === edges.length ? `${from} and over` : `${from}–${round(edges[i] - step)}`,
+    low: from, high: Math.fround(round((edges[i] ?? Infinity) - step)), shape: 0, get paint() { return mixed((i + 0.5) / (edges.length + 1)); },
+  }));
+  const codes = Uint8Array.from(numbers, (v) => (Number.isNaN(v) ? values.length : Math.max(0, Math.min(edges.length, 1 + Math.floor((v - edges[0]) / size + 1e-5)))));
+  return { values: [...values, { value: NONE, ink: "none", shape: 0 }], codes };
 }
 
 // A color of the ramp, 0 … 1.

@@ -1,11 +1,19 @@
 // Who is filtered out: the words in the search box, and the legend's hidden values.
 
-import { BITS, NONE, UNLABELED } from "./fields.js";
+import { BITS, NONE, round, UNLABELED } from "./fields.js";
+
+// What numbers are called; the first is what a click on a bar writes.
+const WORDS = {
+  age: ["age", "aged"], heart_rate: ["rate", "heart rate", "hr"], pr: ["pr"], qrs: ["qrs"], qt: ["qt"], qtc_fridericia: ["qtc", "qtcf"], qtc_bazett: ["qtcb"],
+  qrs_axis: ["axis", "qrs axis"], t_axis: ["t axis"], sdnn: ["sdnn"], rmssd: ["rmssd"], sokolow_lyon: ["sokolow"], quality: ["quality"],
+};
+const FIELDS = new Map(Object.entries(WORDS).flatMap(([field, words]) => words.map((word) => [word, field])));
+const NUMBER = "-?\\d{1,4}(?:\\.\\d+)?";
 
 const SEXES = { female: /^(fem|femal|females?|wom[ae]n)$/, male: /^(mal|males?|m[ae]n)$/ };
 const NOISE = /^(and|or|of|with|in|the|years?|bpm|patients?|age|aged|heart|rate|hr)$/;
-const SPAN = "(>=?|<=?|over|under|above|below)?\\s*(\\d{1,3})(?:\\s*(?:-|–|to)\\s*(\\d{1,3})|(\\+|\\s*(?:and|or) over))?";
-const RANGE = new RegExp(`\\b(age|aged|heart rate|rate|hr)\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm)\\b)?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b|\\b(over|under)\\s+(\\d{1,3})\\b`, "i");
+const SPAN = `(>=?|<=?|over|under|above|below)?\\s*(${NUMBER})(?:\\s*(?:-|–|to)\\s*(${NUMBER})|(\\+|\\s*(?:and|or) over))?`;
+const RANGE = new RegExp(`\\b(${[...FIELDS.keys()].join("|")})\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm|ms|mv)\\b|\\s*[%°])?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b|\\b(over|under)\\s+(\\d{1,3})\\b`, "i");
 const TOKEN = /"([^"]*)"?|no label\b|[^\s,;"]+/i;
 
 export class Filter {
@@ -35,20 +43,21 @@ export class Filter {
       mergeable = Boolean(clause.loose);
     }
     for (const clause of this.clauses) if (clause.field === "labels") clause.words = this.#named(clause.mask, clause.none);
+    this.missing = this.clauses.filter((one) => one.field in WORDS && !fields.all[one.field]); // not measured, or not here yet
     this.clauses = this.clauses.filter((one) => fields.all[one.field] || one.field === "patient");
   }
 
   #range([text, word, unknown, sign, from, to, plus, a, b, unit, alone, years]) {
     if (alone) return this.#range([text, "age", undefined, alone, years]);
-    const field = (word ? /^age/i.test(word) : /^y/i.test(unit)) ? "age" : "heart_rate";
-    const title = field === "age" ? "age" : "heart rate";
-    if (unknown) return { field, text, unknown: true, words: `${title} ${NONE}` };
+    const field = word ? FIELDS.get(word.toLowerCase()) : /^y/i.test(unit) ? "age" : "heart_rate", { title = word, step = 1 } = this.app.fields.all[field] ?? {};
+    const name = /^(Age|Heart rate|Quality)$/.test(title) ? title.toLowerCase() : title;
+    if (unknown) return { field, text, unknown: true, words: `${name} ${NONE}` };
     let low = Number(from ?? a), high = Number(to ?? b ?? low);
-    if (plus || /^(>|over|above)/i.test(sign ?? "")) { low += /^(>|over|above)$/i.test(sign ?? "") ? 1 : 0; high = 999; }
-    else if (/^(<|under|below)/i.test(sign ?? "")) { high = /^(<|under|below)$/i.test(sign) ? low - 1 : low; low = 0; }
+    if (plus || /^(>|over|above)/i.test(sign ?? "")) { low = round(low + (/^(>|over|above)$/i.test(sign ?? "") ? step : 0)); high = Infinity; }
+    else if (/^(<|under|below)/i.test(sign ?? "")) { high = round(/^(<|under|below)$/i.test(sign) ? low - step : low); low = -Infinity; }
     if (high < low) [low, high] = [high, low];
-    const words = high === 999 ? `${low} and over` : low === 0 ? `under ${high + 1}` : low === high ? low : `${low}–${high}`;
-    return { field, text, low, high, words: `${title} ${words}` };
+    const words = high === Infinity ? `${low} and over` : low === -Infinity ? `under ${round(high + step)}` : low === high ? low : `${low}–${high}`;
+    return { field, text, low: Math.fround(low), high: Math.fround(high), words: `${name} ${words}` };
   }
 
   #word([text, quoted]) {
@@ -65,6 +74,7 @@ export class Filter {
     if (session.datasets.length === 1 && word.length > 2 && session.datasets[0].toLowerCase().startsWith(word)) return null; // everybody
     const mask = this.#masked(labels, (one) => prefixed(one, word));
     if (mask) return { field: "labels", text, mask, loose: true };
+    if (quoted === undefined && FIELDS.has(word)) return null; // its number is about to be typed
     return { field: "patient", text, word, words: `“${quoted ?? text}”` };
   }
 
@@ -107,9 +117,9 @@ export class Filter {
   toggled(field, value) {
     const own = this.clauses.filter((one) => one.field === field && this.holds(one, value));
     if (own.length) return tidy(this.clauses.filter((one) => !own.includes(one)).map((one) => one.text).join(" "));
-    const title = { age: "age", heart_rate: "rate" }[field];
+    const title = WORDS[field]?.[0], step = this.app.fields.all[field].step;
     const word = !title ? `"${value.value}"` : value.value === NONE ? `${title} ${NONE}`
-      : value.high >= 254 ? `${title} ${value.low}+` : value.low <= 1 ? `${title} <${value.high + 1}` : `${title} ${value.low}-${value.high}`;
+      : value.high === Infinity ? `${title} ${value.low}+` : value.low === -Infinity ? `${title} <${round(value.high + step)}` : `${title} ${value.low}-${round(value.high)}`;
     return tidy(`${this.text} ${field === "sex" ? value.value : word}`);
   }
 
@@ -140,10 +150,9 @@ export class Filter {
       const clauses = of(name), hidden = fields.off[name];
       if (!field.codes || (!clauses.length && !hidden.size)) continue;
       const out = field.values.map((value) => hidden.has(value.value) || (!field.numbers && clauses.length > 0 && !clauses.some((one) => one.value === value.value)));
-      const bad = new Uint8Array(512);
-      if (field.numbers && clauses.length) for (let v = 0; v < 512; v++) bad[v] = clauses.some((one) => (v === field.unknown ? one.unknown : v >= one.low && v <= one.high)) ? 0 : 1;
-      const { codes, numbers } = field, bit = BITS[name];
-      for (let i = 0; i < n; i++) if (out[codes[i]] || (numbers && bad[Math.min(numbers[i], 511)])) failed[i] |= bit;
+      const { codes, numbers } = field, bit = BITS[name], asked = numbers && clauses.length;
+      const fits = (v) => clauses.some((one) => (Number.isNaN(v) ? one.unknown : v >= one.low && v <= one.high));
+      for (let i = 0; i < n; i++) if (out[codes[i]] || (asked && !fits(numbers[i]))) failed[i] |= bit;
     }
     const people = of("patient");
     if (people.length) {

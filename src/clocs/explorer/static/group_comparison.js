@@ -1,12 +1,13 @@
-// Two groups side by side: shares and means with 95 % intervals, and the average beat of each lead.
+// Two groups side by side: shares and medians with 95 % intervals, and the average beat of each lead.
 
 import * as api from "./api.js";
 import { make, sentence, svg } from "./dom.js";
+import { round } from "./fields.js";
 
 const WIDE = 150, TALL = 26; // of the plot in a row
 const BEAT = [170, 110]; // of a lead
 
-export async function showComparison(box, groups, { stop, beats, back, rates }) {
+export async function showComparison(box, groups, { stop, beats, back }) {
   const drawn = make("section", { id: "average-beats" }, make("h3", {}, "Average beat"), make("p", { class: "quiet", role: "status" }, "Averaging …"));
   const found = await api.comparison(groups.map((group) => group.codes), { signal: stop });
   if (stop.aborted) return;
@@ -15,10 +16,9 @@ export async function showComparison(box, groups, { stop, beats, back, rates }) 
       make("span", { class: "end" }, make("button", { type: "button", title: "Back to the group (Esc)", onclick: back }, "Back to the group")),
       found.in_both ? make("p", { class: "notice" }, `${found.in_both.toLocaleString()} ${found.in_both === 1 ? "patient is" : "patients are"} in both groups, so the two are not independent.`) : ""),
     make("p", { class: "keys-row" }, ...groups.map((group, i) => make("span", { class: `key group-${i}` }, make("i"), `${group.name}: ${found.patients[i].toLocaleString()}`))),
-    found.means.length ? means(found.means, groups) : "",
+    found.medians.length ? medians(found.medians, groups) : "",
     ...found.sections.map((section) => shares(section, groups)),
-    make("p", { class: "fine" }, "Shares with Wilson's 95 % interval, means with the normal one, of the patients in whom they are known. A patient with several labels is counted once per label.",
-      rates && ` Heart rates: ${rates}.`),
+    make("p", { class: "fine" }, "Shares with Wilson's 95 % interval, medians with that of their ranks, of the patients in whom they are known. A patient with several labels is counted once per label."),
     ...(beats ? [drawn] : []));
   box.focus();
   if (!beats) return;
@@ -34,10 +34,10 @@ function head(groups, first, last) {
   return make("thead", {}, make("tr", {}, first, ...groups.map((group) => make("th", { scope: "col" }, group.name)), last));
 }
 
-function means(rows, groups) {
-  const text = (one) => (one ? [one.mean.toFixed(1), make("small", {}, one.low === null ? "" : `${one.low.toFixed(1)}–${one.high.toFixed(1)}`)] : ["–"]);
-  return make("section", {}, make("h3", {}, "Means"), make("table", { class: "counts compared" }, head(groups, make("td", {})),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, make("th", { scope: "row" }, `${row.title}, ${row.unit}`), ...row.groups.map((one) => make("td", {}, ...text(one))))))));
+function medians(rows, groups) {
+  const text = (one) => (one ? [round(one.median), make("small", {}, `${round(one.low)} to ${round(one.high)}`)] : ["–"]);
+  return make("section", {}, make("h3", {}, "Medians"), make("table", { class: "counts compared" }, head(groups, make("td", {})),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, make("th", { scope: "row" }, `${row.title}, ${row.unit}`), ...row.groups.map((one) => make("td", { title: `known of ${(one?.known ?? 0).toLocaleString()}` }, ...text(one))))))));
 }
 
 function shares(section, groups) {

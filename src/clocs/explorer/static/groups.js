@@ -98,7 +98,7 @@ export class Groups {
       make("div", { class: "who" }, make("h2", {}, current.title),
         make("span", { class: "end" }, make("button", { type: "button", class: "icon", "aria-label": "Close", title: "Close (Esc)", onclick: () => app.clear() }, "×")),
         make("p", { class: "quiet" }, current.about)),
-      ...(rows.length ? [this.#tools(), ...app.fields.names.map((name) => this.#table(name)), this.#list()]
+      ...(rows.length ? [this.#tools(), ...app.fields.names.filter((name) => !(app.fields.all[name].further && app.fields.all[name].numbers)).map((name) => this.#table(name)), this.#list()]
         : [make("p", {}, "There is nobody in this group. Draw around some points, or change the search.")]),
       current.file ? make("p", { class: "fine" }, "For commands, on the machine of this explorer: ", make("code", {}, `clocs embed ENCODER STORE --cohort "${current.file}"`)) : "",
       make("p", { class: "fine" }, "Patients with several labels are counted once per label."));
@@ -221,7 +221,7 @@ export class Groups {
       const codes = name === OTHERS ? this.codes(Array.from({ length: app.session.patients }, (_, row) => row).filter((row) => !own.has(row))) : (await api.cohort(name, { signal: stop })).codes;
       if (stop.aborted) return;
       const groups = [{ name: current.cohort ?? "This group", codes: this.codes() }, { name: name === OTHERS ? "All others" : name, codes }];
-      await showComparison(app.detail.box, groups, { stop, beats: app.session.signals, back: () => this.leave(), rates: app.rates.note });
+      await showComparison(app.detail.box, groups, { stop, beats: app.session.signals, back: () => this.leave() });
     } catch (error) {
       if (!stop.aborted) app.detail.showProblem(error);
     }

@@ -1,12 +1,12 @@
 // How the patients that pass all other filters are distributed; a click on a bar filters.
 
 import { $, make } from "./dom.js";
-import { BITS, meaning, NONE } from "./fields.js";
+import { BITS, meaning, NONE, round } from "./fields.js";
 
 // Under a column: where it begins; the open ones at both ends say so.
-const marked = ({ low, high }, i, last) => (i === 0 ? `<${high + 1}` : i === last ? `${low}+` : String(low));
+const marked = ({ low, high }, step) => (low === -Infinity ? `<${round(high + step)}` : high === Infinity ? `${low}+` : String(low));
 
-const FIELDS = ["age", "heart_rate", "sex", "labels"];
+const FIELDS = ["age", "heart_rate", "pr", "qrs", "qtc_fridericia", "qrs_axis", "quality", "sex", "labels"];
 
 export class Histograms {
   constructor(app) {
@@ -14,7 +14,6 @@ export class Histograms {
     $("histograms-box").addEventListener("toggle", () => {
       app.state.bars = $("histograms-box").open;
       this.update();
-      app.rates?.update();
       if (app.fields) app.writeAddress();
     });
   }
@@ -47,12 +46,12 @@ export class Histograms {
       const bars = used.map(({ value, i }) => ({
         value, i,
         button: make("button", { type: "button", "data-value": value.value, onclick: () => app.search.set(app.filter.toggled(name, value)) },
-          make("i"), make("span", { "aria-hidden": "true" }, across ? marked(value, i, field.values.length - 2) : value.value), !across && make("small")),
+          make("i"), make("span", { "aria-hidden": "true" }, across ? marked(value, field.step) : value.value), !across && make("small")),
       }));
       return { name, field, bars };
     });
     $("histograms").replaceChildren(...made.map(({ name, field, bars }) => make("section", { class: field.numbers ? "columns-plot" : "rows-plot", "data-field": name },
-      make("h2", {}, field.title, field.unit && make("small", {}, ` ${field.unit}`), name === "heart_rate" && make("small", { "data-rates-note": " · " })), make("div", { role: "group", "aria-label": field.title }, ...bars.map(({ button }) => button)))));
+      make("h2", {}, field.title, field.unit && make("small", {}, ` ${field.unit}`)), make("div", { role: "group", "aria-label": field.title }, ...bars.map(({ button }) => button)))));
     return made;
   }
 }

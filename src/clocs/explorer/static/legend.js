@@ -1,7 +1,7 @@
 // The legend: which color is what and how many there are; a click filters a value out, two isolate it.
 
 import { $, make, segments } from "./dom.js";
-import { BITS, gradient, meaning, NONE, symbol } from "./fields.js";
+import { BITS, gradient, meaning, NONE, round, symbol } from "./fields.js";
 
 export class Legend {
   constructor(app) {
@@ -22,7 +22,7 @@ export class Legend {
       more.value = further.includes(state.color) ? state.color : "";
       this.drawn = null;
     }
-    const drawn = [field.known > 0, field.low, field.high, field.counts.at(-1) > 0].join(); // which new heart rates change
+    const drawn = [field.known > 0, field.low, field.high, field.counts.at(-1) > 0].join(); // which new columns change
     if (drawn !== this.drawn) {
       this.drawn = drawn;
       $("legend").replaceChildren(...(field.numbers ? this.#scale(field) : this.#entries(field)));
@@ -63,12 +63,11 @@ export class Legend {
   #scale(field) {
     const bar = make("i", { class: "ramp" });
     bar.style.backgroundImage = gradient();
-    const middle = Math.round((field.low + field.high) / 2), unknown = field.values.find((one) => one.value === NONE);
+    const middle = field.step < 1 ? round((field.low + field.high) / 2) : Math.round((field.low + field.high) / 2), unknown = field.values.find((one) => one.value === NONE);
     return [
       field.known > 0 && make("div", { class: "scale-bar", role: "img", "aria-label": `${field.title} from ${field.low} to ${field.high} ${field.unit}, from dark to light` },
         bar, ...[`≤ ${field.low}`, middle, `≥ ${field.high} ${field.unit}`].map((text) => make("span", {}, text))),
       field.counts.at(-1) > 0 && this.#entry(unknown, field),
-      field === this.app.fields.all.heart_rate && make("small", { class: "quiet", "data-rates-note": "" }),
     ].filter(Boolean);
   }
 }

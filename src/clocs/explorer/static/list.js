@@ -1,7 +1,7 @@
 // The list of patients: the map for keyboards and screen readers, one page at a time.
 
 import { $, make } from "./dom.js";
-import { NONE } from "./fields.js";
+import { NONE, round } from "./fields.js";
 
 const LISTED = ["prediction", "confidence", "outcome", "abstention"]; // in any case
 
@@ -39,7 +39,7 @@ export class List {
     const { fields, columns } = this.app, field = fields.all[$("list-sort").value], back = $("list-turn").getAttribute("aria-pressed") === "true" ? -1 : 1;
     if (!field) { if (back < 0) this.rows.reverse(); return; }
     const none = field.values.findIndex((one) => one.value === NONE);
-    const rank = (row) => (field.numbers ? (field.numbers[row] === field.unknown ? Infinity : field.numbers[row])
+    const rank = (row) => (field.numbers ? (Number.isNaN(field.numbers[row]) ? Infinity : field.numbers[row])
       : field.codes ? (field.codes[row] === none ? Infinity : field.codes[row])
         : columns.labels[row] ? Math.clz32(columns.labels[row] & -columns.labels[row]) * -1 : Infinity);
     this.rows.sort((a, b) => {
@@ -54,8 +54,8 @@ export class List {
     const said = (name) => { const one = fields.all[`column ${name}`], value = one?.values[one.codes[row]].value; return value === NONE ? null : value; };
     const sure = said("confidence"), why = said("abstention"), made = said("prediction");
     const words = [made && `predicted ${made}${sure ? `, ${sure} %` : ""}`, why !== "predicted" && why, said("outcome")];
-    if (field?.numbers && field.numbers[row] !== field.unknown) words.push(`${field.numbers[row]} ${field.unit}`);
-    if (field?.further && !LISTED.includes($("list-sort").value.replace("column ", ""))) words.push(`${field.title.toLowerCase()}: ${field.values[field.codes[row]].value}`);
+    if (field?.numbers && !Number.isNaN(field.numbers[row])) words.push(`${field.title} ${round(field.numbers[row])} ${field.unit}`);
+    if (field?.further && field.codes && !field.numbers && !LISTED.includes($("list-sort").value.replace("column ", ""))) words.push(`${field.title.toLowerCase()}: ${field.values[field.codes[row]].value}`);
     return words.filter(Boolean).join(" · ");
   }
 

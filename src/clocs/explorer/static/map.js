@@ -28,6 +28,8 @@ export class PatientMap extends EventTarget {
     this.lassoing = false;
     this.touched = false; // whether the user has moved the map
     this.pointers = new Map();
+    this.peer = null; // a map of the same patients in other places: who is selected or pointed at here is marked there
+    this.absent = null; // (n) 1 for patients that have no place here
     this.describe = () => [];
     new ResizeObserver(() => this.#resize()).observe(box);
     this.#resize();
@@ -41,12 +43,18 @@ export class PatientMap extends EventTarget {
   }
 
   setLook(look) {
-    this.scatter.setLook(look);
+    this.scatter.setLook(this.absent ? look.map((v, k) => (k % 4 === 3 && this.absent[k >> 2] ? 0 : v)) : look);
     this.redraw();
   }
 
   mark({ selected = this.selected, near = this.near, visitor = this.visitor, polygon = this.polygon }) {
-    Object.assign(this, { selected, near, visitor, polygon });
+    this.show({ selected, near, visitor, polygon });
+    this.peer?.show({ selected, near });
+  }
+
+  // Marks that are the peer's, too.
+  show(marks) {
+    Object.assign(this, marks);
     this.redraw();
   }
 
@@ -66,9 +74,13 @@ export class PatientMap extends EventTarget {
     this.move();
   }
 
-  setLasso(on) {
+  lasso(on) {
     this.lassoing = on;
     this.box.classList.toggle("lasso", on);
+  }
+
+  setLasso(on) {
+    this.lasso(on);
     this.dispatchEvent(new CustomEvent("mode", { detail: on }));
   }
 
@@ -170,18 +182,19 @@ export class PatientMap extends EventTarget {
     drawContours(pen, scatter, this.contours, ground, color("ink"));
     drawNames(pen, scatter, this.names, ground, color("ink"));
     const from = this.visitor ? scatter.toScreen(...this.visitor) : this.selected >= 0 ? at(this.selected) : null;
-    if (from && this.near.length) {
+    const near = this.near.filter((row) => !this.absent?.[row]), there = (row) => row >= 0 && !this.absent?.[row];
+    if (from && near.length) {
       pen.strokeStyle = ink;
       pen.globalAlpha = 0.35;
       pen.lineWidth = 1;
       pen.beginPath();
-      for (const row of this.near) { pen.moveTo(...from); pen.lineTo(...at(row)); }
+      for (const row of near) { pen.moveTo(...from); pen.lineTo(...at(row)); }
       pen.stroke();
       pen.globalAlpha = 1;
     }
-    for (const row of this.near) ring(...at(row), r + 2.5, 1.3);
-    if (this.selected >= 0) { ring(...at(this.selected), r + 4, 2.4); }
-    if (this.hovered >= 0) ring(...at(this.hovered), r + 3, 1.8);
+    for (const row of near) ring(...at(row), r + 2.5, 1.3);
+    if (there(this.selected)) { ring(...at(this.selected), r + 4, 2.4); }
+    if (there(this.hovered)) ring(...at(this.hovered), r + 3, 1.8);
     if (this.visitor) star(pen, ...from, 10, color("warn"), ground);
     if (this.polygon?.length > 1) {
       pen.beginPath();
@@ -276,6 +289,7 @@ export class PatientMap extends EventTarget {
       this.hovered = row;
       this.box.classList.toggle("over", row >= 0);
       this.#drawMarks(this.pen);
+      this.peer?.show({ hovered: row });
       if (row >= 0) {
         const [name, ...lines] = this.describe(row);
         const bold = document.createElement("b");
@@ -292,7 +306,10 @@ export class PatientMap extends EventTarget {
 
   #hideTip() {
     this.tip.hidden = true;
-    if (this.hovered >= 0) { this.hovered = -1; this.#drawMarks(this.pen); }
+    if (this.hovered < 0) return;
+    this.hovered = -1;
+    this.#drawMarks(this.pen);
+    this.peer?.show({ hovered: -1 });
   }
 }
 

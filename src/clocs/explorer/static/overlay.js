@@ -2,7 +2,7 @@
 
 import { centers, contours } from "./contours.js";
 import { $ } from "./dom.js";
-import { drawSymbol, GRAY, mixed } from "./fields.js";
+import { drawSymbol, GRAY, mixed, round } from "./fields.js";
 
 // More values than colors are hard to tell apart, so their names stand on the map, unless asked otherwise.
 const COLORS = 7;
@@ -34,7 +34,7 @@ export function overlay({ state, look, fields, columns, filter }) {
 export function caption({ state, fields, filter }) {
   const field = fields.all[state.color], off = fields.off[state.color];
   const legend = field.numbers
-    ? [0, 0.25, 0.5, 0.75, 1].map((share) => ({ text: `${Math.round(field.low + share * (field.high - field.low))} ${field.unit}`, paint: mixed(share), shape: 0 }))
+    ? [0, 0.25, 0.5, 0.75, 1].map((share) => ({ text: `${field.step < 1 ? round(field.low + share * (field.high - field.low)) : Math.round(field.low + share * (field.high - field.low))} ${field.unit}`, paint: mixed(share), shape: 0 }))
     : field.values.filter((value, i) => field.counts[i] && !off.has(value.value)).map((value) => ({ text: value.value, paint: fields.paint(value), shape: value.shape }));
   return [[$("summary").textContent, field.title.toLowerCase(), ...filter.clauses.map((one) => one.words)].join(" · "), legend];
 }

@@ -10,6 +10,9 @@ import { SavedPredictions } from "./predictions.js";
 import { drawThumbnail, layoutFrom, layoutsOf } from "./paper.js";
 import { comparePicker } from "./pick.js";
 
+// "72 bpm" of measurements.
+export const rateOf = ({ values }) => values.filter((one) => one.title === "Heart rate" && one.value !== null).map((one) => `${Math.round(one.value)} bpm`).join("");
+
 const THUMBNAIL_LEADS = ["II", "ECG", "I", "V2"];
 
 export class Detail {
@@ -122,7 +125,8 @@ export class Detail {
     const saved = this.app.session.models.length ? new SavedPredictions(source, (label) => this.chip(label), stop) : null;
     if (saved) head.append(saved.button);
     const paper = make("div", { class: "ecg" }, canvas);
-    box.replaceChildren(head, paper, scale, ...(saved ? [saved.box] : []));
+    const measured = make("section", { id: "measurements" });
+    box.replaceChildren(head, paper, scale, measured, ...(saved ? [saved.box] : []));
     let signal, beats;
     try {
       [signal, beats] = await Promise.all([api.signal(source, { seconds: 600, abort: stop }), api.beats(source, { signal: stop })]);
@@ -131,7 +135,6 @@ export class Detail {
       return;
     }
     if (stop.aborted) return;
-    rate.textContent = beats.heart_rate ? `${Math.round(beats.heart_rate)} bpm` : "";
     const layouts = layoutsOf([signal], [beats.beat]), { layout, gain, speed } = this.app.state;
     const view = new View({ layout: layoutFrom(layouts, layout), gain, speed });
     const viewer = new Viewer(canvas, { signal, beat: beats.beat }, view);
@@ -147,7 +150,24 @@ export class Detail {
     });
     view.set({});
     this.view = view;
+    this.#measure(source, viewer, { rate, measured }, stop);
     saved?.show(viewer, recording.labels.length ? recording.labels : patient.labels);
+  }
+
+  // Marks on the paper, and a table of what follows from them.
+  async #measure(source, viewer, { rate, measured }, stop) {
+    measured.replaceChildren(make("p", { class: "quiet" }, "Measuring …"));
+    const found = await api.measurements(source, { signal: stop }).catch((error) => ({ problem: error.message, values: [], waves: {} }));
+    if (stop.aborted) return;
+    rate.textContent = rateOf(found);
+    if (!found.problem) viewer.mark(found.waves);
+    const number = (value, step) => (step < 1 ? value.toFixed(1) : String(Math.round(value)));
+    measured.replaceChildren(
+      make("div", { class: "section-head" }, make("h3", {}, "Measured")),
+      found.problem ? make("p", { class: "notice" }, `Nothing is measured: ${sentence(found.problem)}`) : "",
+      make("dl", { class: "measures" }, ...found.values.map(({ title, unit, step, value, low, high, reason }) => make("div", {}, make("dt", {}, title),
+        make("dd", {}, value === null ? "–" : `${number(value, step)} ${unit}`, make("small", {}, reason ?? (typeof low === "number" ? `${number(low, step)} to ${number(high, step)}` : "")))))),
+      make("p", { class: "fine" }, `Medians of ${found.beats?.length ?? 0} beats${found.seconds < viewer.signal.seconds - 0.5 ? ` of the first ${Math.round(found.seconds)} s` : ""} and their 95 % intervals, which say how much beats differ. For research; no medical device.`));
   }
 
   #neighbors(near, from) {

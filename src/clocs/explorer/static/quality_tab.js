@@ -20,11 +20,11 @@ const WHY = {
   "unknown label": "its label is none of the dataset's",
   "duplicate id": "another recording has the same ID",
   gap: "a stretch of a lead has no values; frames that it touches are left out",
-  "flat part": "a lead holds one value for a second or more",
-  "clipped part": "a lead stays at its limit, as where an amplifier is saturated",
   short: "it is shorter than a frame, so no embedding is made of it",
   copy: "another recording has the same samples; copies are left out of test patients",
 };
+
+const why = (reason) => WHY[reason] ?? "most readers would not accept it (quality under 50 %), for this reason in most of its bad leads";
 
 export class QualityTab {
   constructor(app) { this.app = app; }
@@ -59,8 +59,7 @@ export class QualityTab {
     const section = make("section", { class: "panel quality", "aria-label": one.dataset },
       make("h3", {}, one.dataset),
       make("p", { class: "quiet" }, [`${one.recordings.toLocaleString("en")} recordings in the store`,
-        one.without_recording ? `${one.without_recording.toLocaleString("en")} rows of label tables without a recording` : null,
-        `flat and clipped parts looked for in ${one.looked_at.toLocaleString("en")} of them`].filter(Boolean).join(" · ")),
+        one.without_recording ? `${one.without_recording.toLocaleString("en")} rows of label tables without a recording` : null].filter(Boolean).join(" · ")),
       one.reasons.length ? reasons : make("p", {}, "Every recording could be used."), list, drawing);
     const first = one.reasons.find((reason) => reason.in_store) ?? one.reasons[0];
     if (first) choose(first, reasons.querySelector(`[data-reason="${CSS.escape(first.reason)}"]`));
@@ -68,11 +67,11 @@ export class QualityTab {
   }
 
   #list(list, drawing, items, reason) {
-    drawing.replaceChildren(make("p", {}, `${reason.reason}: ${WHY[reason.reason]}.`),
+    drawing.replaceChildren(make("p", {}, `${reason.reason}: ${why(reason.reason)}.`),
       reason.in_store ? "" : make("p", { class: "fine" }, "The store keeps no samples of quarantined recordings."));
     list.replaceChildren(...items.slice(0, PAGE).map((item) => make("li", {}, reason.in_store
       ? make("button", { type: "button", "data-code": item.code, "aria-pressed": "false", onclick: (event) => this.#draw(event.currentTarget, list, drawing, item) }, item.name)
-      : make("span", { title: item.detail || WHY[item.reason] }, item.name))),
+      : make("span", { title: item.detail || why(item.reason) }, item.name))),
     items.length < reason.count || items.length > PAGE ? make("li", { class: "quiet" }, `and ${(reason.count - Math.min(PAGE, items.length)).toLocaleString("en")} more`) : "");
   }
 
@@ -84,7 +83,7 @@ export class QualityTab {
       const leads = signal.leads.filter((lead) => blamed.has(lead));
       const shown = (leads.length ? leads : signal.leads).slice(0, 6), kinds = new Set(signal.parts.map((part) => part.kind));
       drawing.replaceChildren(
-        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail || WHY[item.reason]}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
+        make("div", { class: "tools" }, make("strong", {}, item.name), make("span", { class: "quiet" }, `${item.detail || why(item.reason)}; ${signal.seconds.toFixed(1)} s${shown.length < signal.leads.length ? `, ${shown.length} of ${signal.leads.length} leads` : ""}`),
           item.patient && make("button", { type: "button", onclick: () => this.app.choose(item.patient) }, "Open the patient")),
         make("p", { class: "keys-row" }, ...[...kinds].map((kind) => make("span", { class: `key part-${kind}` }, make("i"), KINDS[kind]))),
         strips(signal, shown, item, Math.max(300, drawing.clientWidth)));

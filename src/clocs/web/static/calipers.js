@@ -4,6 +4,7 @@
 import { color, make } from "./dom.js";
 
 const NEAR = { touch: 22, mouse: 10, pen: 10 }; // CSS pixels around an end in which a pointer takes hold of it
+const SNAP = 5; // CSS pixels from a mark
 const SMALL = { time: 0.004, mm: 0.1 }, LARGE = { time: 0.04, mm: 1 }; // steps of the arrow keys: a tenth of a small square, and one
 
 export class Calipers {
@@ -43,6 +44,15 @@ export class Calipers {
     return { time: begin + (px - x) / second, mm: (base - py) / tall };
   }
 
+  // An end near a mark of its lead is at the mark, and on the trace if that is near, too.
+  #snapped(end) {
+    const { signal, shownMarks } = this.viewer, { second, tall } = this.#place, times = Object.values(shownMarks?.[this.own.lead] ?? {}).flat(2);
+    const time = times.reduce((best, one) => (Math.abs(one - end.time) < Math.abs(best - end.time) ? one : best), Infinity);
+    if (Math.abs(time - end.time) * second > SNAP) return end;
+    const mm = signal.mm?.get(this.own.lead)?.[Math.round(time * signal.rate)] ?? NaN;
+    return { time, mm: Math.abs(mm - end.mm) * tall <= SNAP ? mm : end.mm };
+  }
+
   // Takes hold of an end, or begins anew where there is none; false where calipers are off.
   grab(event) {
     if (!this.on || !this.viewer.places) return false;
@@ -57,12 +67,12 @@ export class Calipers {
       const place = nearest(this.viewer.places, at);
       Object.assign(this.own, { lead: place.lead, row: place.row, active: 1 });
       this.own.ends = [{ time: place.begin, mm: 0 }]; // so that the strip is this one
-      this.own.ends = [this.#from(at), this.#from(at)];
+      this.own.ends = [this.#snapped(this.#from(at)), this.#snapped(this.#from(at))];
     }
     canvas.setPointerCapture(event.pointerId);
     const move = (moved) => {
       if (moved.pointerId !== event.pointerId || !this.own.ends) return;
-      this.own.ends[this.own.active] = this.#from(where(moved));
+      this.own.ends[this.own.active] = this.#snapped(this.#from(where(moved)));
       this.viewer.view.draw();
     };
     const stop = (ended) => {

@@ -12,7 +12,7 @@ const NARROW = 500, SMALLEST_FIT = 0.75; // of actual size: a narrow screen show
 export class View extends EventTarget {
   constructor({ layout = "clinical", gain = 10, speed = 25 } = {}) {
     super();
-    Object.assign(this, { layout, gain, speed, scale: "fit", start: 0, measuring: false, viewers: [] });
+    Object.assign(this, { layout, gain, speed, scale: "fit", start: 0, measuring: false, marking: true, viewers: [] });
   }
 
   get seconds() { return Math.max(...this.viewers.map((viewer) => viewer.signal.seconds), 1); }
@@ -37,8 +37,8 @@ export class View extends EventTarget {
     return Math.max(beat || width >= NARROW ? SMALLEST : SMALLEST_FIT, Math.min(beat ? 1.5 : LARGEST_FIT, width / (page * MM)));
   }
 
-  set({ layout = this.layout, scale = this.scale, start = this.start, gain = this.gain, speed = this.speed, measuring = this.measuring }) {
-    Object.assign(this, { layout, gain, speed, measuring });
+  set({ layout = this.layout, scale = this.scale, start = this.start, gain = this.gain, speed = this.speed, measuring = this.measuring, marking = this.marking }) {
+    Object.assign(this, { layout, gain, speed, measuring, marking });
     this.scale = scale === "fit" ? scale : Math.min(LARGEST, Math.max(SMALLEST, scale));
     this.start = Math.max(0, Math.min(start, this.seconds - this.shown));
     this.draw();
@@ -103,6 +103,16 @@ export class Viewer {
     this.#listen();
   }
 
+  // The marks of waves that are drawn, by lead; null where there are none.
+  get shownMarks() { return this.view.marking && this.view.layout !== "beat" && !this.over ? this.marks ?? null : null; }
+
+  // marks: {lead: {p, qrs, t}}, each [[onset, peak, offset], …] in s.
+  mark(marks) {
+    this.marks = marks;
+    this.canvas.dataset.marked = Object.keys(marks).join(" ");
+    this.view.set({});
+  }
+
   get layers() {
     const both = [this, this.over].filter(Boolean);
     return both.map((one) => (this.view.layout === "beat" ? one.beat : one.signal));
@@ -117,7 +127,7 @@ export class Viewer {
     canvas.style.height = `${canvas.height / ratio}px`;
     const [signal, over] = this.layers, { start, gain, speed } = view;
     const explanation = view.layout === "beat" ? null : this.explanation;
-    this.places = drawPaper(this.pen, { signal, over, paints: over ? ["first", "second"] : ["trace"], strips, rows, width, scale, start, gain, speed, beat, seconds: view.shown, ratio, explanation });
+    this.places = drawPaper(this.pen, { signal, over, paints: over ? ["first", "second"] : ["trace"], strips, rows, width, scale, start, gain, speed, beat, seconds: view.shown, ratio, explanation, marks: this.shownMarks });
     this.calipers.draw();
     canvas.dataset.drawn = "yes";
     canvas.dataset.explained = this.explanation?.label ?? "";

@@ -19,9 +19,10 @@ export class EcgTools {
       button("PNG", "Save as an image", picture),
     ];
     const calipers = button("Calipers", "Measure time and amplitude (c)", () => view.set({ measuring: !view.measuring }));
-    const hint = make("span", { class: "quiet hint" }, "Drag on the paper, or focus it and use the arrow keys (Shift for larger steps, Space for the other end).");
+    const marks = button("Marks", "Show P in blue, QRS in vermilion and T in green", () => view.set({ marking: !view.marking }));
+    const hint = make("span", { class: "quiet hint" });
     this.kinds = kinds;
-    this.paper = make("div", { class: "paper-tools" }, gains, make("span", { class: "unit" }, "mm/mV"), speeds, make("span", { class: "unit" }, "mm/s"), calipers, make("span", { class: "spring" }), ...zoom);
+    this.paper = make("div", { class: "paper-tools" }, gains, make("span", { class: "unit" }, "mm/mV"), speeds, make("span", { class: "unit" }, "mm/s"), calipers, marks, make("span", { class: "spring" }), ...zoom);
     this.measured = make("p", { class: "measured" }, ...view.viewers.map((viewer) => viewer.calipers.output), hint);
     const draw = () => {
       segments(kinds, layouts.map((name) => [name, LAYOUTS[name]]), view.layout, (layout) => set({ layout }));
@@ -29,6 +30,9 @@ export class EcgTools {
       segments(speeds, SPEEDS.map((speed) => [speed, String(speed)]), view.speed, (speed) => set({ speed }));
       calipers.setAttribute("aria-pressed", String(view.measuring));
       this.measured.hidden = !view.measuring;
+      marks.hidden = view.layout === "beat" || !view.viewers.some((viewer) => viewer.marks && !viewer.over);
+      marks.setAttribute("aria-pressed", String(view.marking));
+      hint.textContent = `Drag on the paper${view.viewers.some((viewer) => viewer.shownMarks) ? "; ends snap to the marks of waves" : ""}. Or focus it and use the arrow keys (Shift for larger steps, Space for the other end).`;
     };
     view.addEventListener("change", draw);
     draw();

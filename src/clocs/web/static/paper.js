@@ -102,7 +102,8 @@ export function placesOf({ strips, rows, width, scale, start, seconds, gain, spe
 
 // Draws one page. width: CSS pixels; scale: 1 for actual size; from start on, so many seconds. explanation: bands of
 // color behind the traces, or nothing; over: a second signal; paints: of the first and the second.
-export function drawPaper(pen, { signal, over = null, paints = ["trace"], explanation = null, ratio = 1, ...page }) {
+// marks: of each lead the onset, peak and offset of its waves, in s.
+export function drawPaper(pen, { signal, over = null, paints = ["trace"], explanation = null, marks = null, ratio = 1, ...page }) {
   const { rows, width, scale, gain } = page, mm = MM * scale, height = heightOf(rows) * mm;
   const places = placesOf(page), paper = color("paper");
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -125,6 +126,7 @@ export function drawPaper(pen, { signal, over = null, paints = ["trace"], explan
       if (one.spread) spread(pen, values, one, place);
       trace(pen, values, one, place);
     });
+    if (marks?.[place.lead]) waves(pen, signal, place, marks[place.lead]);
     pen.restore();
     pen.strokeStyle = pen.fillStyle = color("trace");
     if (place.first && signal.unit === "mV") pulse(pen, place.x - 11 * mm, place.base, { mm, speed: page.speed, gain });
@@ -211,6 +213,27 @@ function trace(pen, values, signal, { x: x0, base, tall, second, begin: from, se
     i = next;
   }
   pen.stroke();
+}
+
+// Waves in their colors, with a tick above each peak.
+function waves(pen, signal, place, marks) {
+  const { lead, x, base, tall, second, begin, seconds, mm } = place, values = deflections(signal).get(lead), end = begin + seconds;
+  if (!values) return;
+  pen.lineWidth *= 1.7;
+  for (const [name, own] of Object.entries(marks)) {
+    pen.strokeStyle = color(`wave-${name}`);
+    for (const [onset, peak, offset] of own) {
+      const from = Math.max(onset, begin), to = Math.min(offset, end), at = x + (peak - begin) * second;
+      if (from >= to) continue;
+      trace(pen, values, signal, { ...place, x: x + (from - begin) * second, begin: from, seconds: to - from });
+      const y = base - values[Math.min(values.length - 1, Math.round(peak * signal.rate))] * tall;
+      if (peak < begin || peak > end || Number.isNaN(y)) continue;
+      pen.beginPath();
+      pen.moveTo(at, y - 0.9 * mm);
+      pen.lineTo(at, y - 2.4 * mm);
+      pen.stroke();
+    }
+  }
 }
 
 function pulse(pen, x, base, { mm, gain, speed }) { // 1 mV for 200 ms, or for 100 ms where these take 5 mm

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
+import clocs
 from clocs.datasets.synthetic import RHYTHMS, Synthetic
-from clocs.measurements.beats import heart_rate, qrs_complexes, typical_beat
-from clocs.recording import Gap
+from clocs.measurements.beats import qrs_complexes, typical_beat
 
 
 def test_heart_rates_are_those_of_the_simulated_rhythms() -> None:
@@ -16,7 +13,7 @@ def test_heart_rates_are_those_of_the_simulated_rhythms() -> None:
     for entry in dataset.list().entries:
         recording = dataset.read(entry)
         slowest, fastest = ranges[recording.labels[0]]
-        found = heart_rate(recording)
+        found = clocs.measure(recording).values["heart_rate"].value
         assert found is not None and 0.98 * slowest < found < 1.02 * fastest, recording.labels
 
 
@@ -30,13 +27,3 @@ def test_a_beat_is_found_where_it_is_in_any_unit_and_at_any_rate() -> None:
         typical = typical_beat(bumps[None].astype(np.float32), rate)
         assert typical is not None
         np.testing.assert_allclose(typical.peaks, at[: len(typical.peaks)], atol=0.03)
-
-
-def test_where_no_beats_are_there_is_no_heart_rate() -> None:
-    dataset = Synthetic(patients=1, recordings=1)
-    recording = dataset.read(dataset.list().entries[0])
-    flat = replace(recording, digital=np.zeros_like(recording.digital))
-    assert heart_rate(flat) is None
-    assert heart_rate(recording.between(0, round(recording.rate))) is None
-    gap = tuple(Gap(0, 1500, lead) for lead in recording.leads)
-    assert heart_rate(replace(recording, gaps=gap)) == pytest.approx(heart_rate(recording), rel=0.1)
