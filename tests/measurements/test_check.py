@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import clocs
+from clocs.datasets.synthetic import Synthetic
 from clocs.measurements.beats import typical_beat
 from clocs.measurements.check import CHEST_FAULTS, LIMB_FAULTS, Finding, doubt
 from clocs.recording import STANDARD_LEADS, Recording, quantize
@@ -133,3 +134,9 @@ def test_a_wrong_gain_is_in_doubt_only_for_models_that_read_voltages() -> None:
     assert doubt(found, ("II",)) is None
     assert doubt(found, ("II",), in_mv=True) == "amplitudes are about ten times too large"
     assert doubt(found, ("V1",), in_mv=True) is None
+
+
+def test_a_recording_at_100_hz_is_checked() -> None:
+    dataset = Synthetic(patients=1, recordings=1, rate=100)
+    one = dataset.read(dataset.list().entries[0])
+    assert one.rate == 100 and isinstance(clocs.check(one), list)

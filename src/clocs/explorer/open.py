@@ -86,9 +86,9 @@ def open_session(
     beside = next((store.path for store in opened.values()), None) or embeddings or Path()
     patients, codes = in_order_of_pseudonyms(patients, key)
     seen = []
-    for name, one in zip(others, further, strict=True):
-        found, _ = embed_stores(one, list(opened.values()), progress=progress)
-        seen.append(other_map(name.name, found, patients, cache))
+    for given_as, weights in zip(others, further, strict=True):
+        vectors, _ = embed_stores(weights, list(opened.values()), progress=progress)
+        seen.append(other_map(given_as.name, vectors, patients, cache))
     measured, note = measured_patients(patients.rows, opened)
     return Session(
         embeddings=patients,

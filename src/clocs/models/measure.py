@@ -164,9 +164,11 @@ def measure_table(
     if out is not None:
         check_table(Path(out), TABLES)
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
-    left, tables = sources, []
+    left: Sequence[Store | Path | str] = sources
+    tables: list[pl.DataFrame] = []
     if not waves and recording is None:
-        stores, left = stores_and_files(sources, split=None, cohort=None)
+        stores, files = stores_and_files(sources, split=None, cohort=None)
+        left = list(files)
         tables = [measured_store(store, progress) for store, _ in stores]
     made: list[dict[str, Any]] = []
     for one in measure_each(left, options, recording, progress) if left else ():
