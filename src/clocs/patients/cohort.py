@@ -172,14 +172,17 @@ class Where:
 
     def mask(self, rows: pl.DataFrame) -> NDArray[np.bool_] | None:
         """(n,) which rows pass; None where no condition is given."""
+        conditions = []
         age = pl.col("age").fill_nan(None)  # NaN would compare as the highest age
-        every = {
-            "label": pl.col("labels").list.contains(self.label),
-            "min_age": age >= self.min_age,
-            "max_age": age <= self.max_age,
-            **{name: pl.col(name) == getattr(self, name) for name in ("sex", "dataset", "split")},
-        }
-        conditions = [one for name, one in every.items() if getattr(self, name) is not None]
+        if self.label is not None:
+            conditions.append(pl.col("labels").list.contains(self.label))
+        if self.min_age is not None:
+            conditions.append(age >= self.min_age)
+        if self.max_age is not None:
+            conditions.append(age <= self.max_age)
+        for name in ("sex", "dataset", "split"):
+            if (value := getattr(self, name)) is not None:
+                conditions.append(pl.col(name) == value)
         if not conditions and self.cohort is None:
             return None
         all_of = pl.all_horizontal(pl.lit(value=True), *conditions)
