@@ -22,6 +22,7 @@ from clocs.models.classifier import Classifier
 from clocs.training.checkpoint import load_checkpoint
 from clocs.web.packing import unpack
 from explorer.conftest import Served, serving
+from explorer.test_page import settle
 from some_classifier import some_classifier
 from upload_files import wfdb_files
 
@@ -138,6 +139,9 @@ def test_explain_colors_the_ecg_and_again_takes_the_colors_away(page: Page) -> N
     expect(page.locator("#predictions")).to_contain_text("rhythm-test")
     expect(page.locator("#predictions")).to_contain_text("Not a diagnosis")
     expect(page.locator("#predictions .notice")).to_contain_text("none of the leads V9")
+    page.wait_for_selector("#ecg[data-marked]")
+    page.get_by_role("button", name="Marks").click()  # they have colors of their own
+    settle(page)
     before = paper.evaluate(COLORS)
     button.click()
     label = page.locator("#predictions button[aria-pressed=true]").get_attribute("data-label")
