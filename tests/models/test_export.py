@@ -111,6 +111,20 @@ def test_what_was_written_gives_what_the_package_gives(exported: Both, small_sto
     assert found.to_module < 1e-5 and found.to_package < 1e-5
 
 
+def test_weights_of_8_bits_give_nearly_the_same_from_a_quarter_of_the_bytes(
+    small: Checkpoint, small_store: Store, tmp_path: Path
+) -> None:
+    files = {to: tmp_path / f"{to}.onnx" for to in ("onnx", "onnx-int8")}
+    for to, file in files.items():
+        clocs.export(small, to=to, out=file)
+    floats, ints = (difference(small, file, "onnx", small_store, most=8) for file in files.values())
+    assert floats.to_package < 1e-5 < ints.to_package < 0.05
+    kinds = {one.data_type for one in onnx.load(files["onnx-int8"]).graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds
+    session = onnxruntime.InferenceSession(files["onnx-int8"])
+    assert session.get_modelmeta().custom_metadata_map["weights"] == "int8"
+
+
 def test_the_facts_are_in_the_file(exported: Both) -> None:
     model, path = exported.model, exported.files["onnx"]
     expected = json.loads(json.dumps(export_facts(model)))
@@ -151,7 +165,9 @@ def small(frames: Frames) -> Iterator[Checkpoint]:
 
 
 def test_what_cannot_be_written_is_said_first(small: Checkpoint, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="`to` is 'tflite'; choose one of onnx, torch, hub"):
+    with pytest.raises(
+        SettingError, match="`to` is 'tflite'; choose one of onnx, onnx-int8, torch, hub"
+    ):
         clocs.export(small, to="tflite", out=tmp_path / "x")
     with pytest.raises(SettingError, match=r"`out` is .*x; give a name that ends in \.onnx"):
         clocs.export(small, to="onnx", out=tmp_path / "x")

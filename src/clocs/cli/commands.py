@@ -472,7 +472,7 @@ def _explain(call: Call, file: Path, **options: Any) -> Answer:
 def export(
     call: Call,
     *,
-    to: Literal["onnx", "torch", "hub", "frames"],
+    to: Literal["onnx", "onnx-int8", "torch", "hub", "frames"],
     seconds: float | None = None,
     rate: float | None = None,
     leads: Sequence[str] | None = None,
@@ -481,8 +481,9 @@ def export(
     """Print what was written.
 
     Args:
-        to: What to write: 'onnx', 'torch' (for torch.export.load) or 'hub' (Hugging Face) of a
-            model; 'frames' of a store, given in place of MODEL, for machines without polars.
+        to: What to write: 'onnx', 'onnx-int8' (weights of 8 bits), 'torch' (for torch.export.load)
+            or 'hub' (Hugging Face) of a model; 'frames' of a store, given in place of MODEL, for
+            machines without polars.
         seconds: With frames: duration of a frame; the dataset's own by default.
         rate: With frames: rate of a frame in Hz; the dataset's own by default.
         leads: With frames: leads to save, such as I,II; all by default.
