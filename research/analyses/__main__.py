@@ -13,7 +13,7 @@ from typing import Any
 
 from clocs.errors import ClocsError
 from clocs.experiments.pages import fill
-from clocs.patients.retrieval import CONTROLS
+from clocs.patients.controls import CONTROLS
 from clocs.training.checkpoint import Checkpoint, load_checkpoints
 from research.analyses.run import ANALYSES, analyze, days_of, load_data, read_all, save
 from research.analyses.tables import tables

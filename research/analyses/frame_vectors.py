@@ -21,7 +21,7 @@ from clocs.evaluation.logistic import LogisticRegression, fit_logistic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS
 from clocs.frames.views import Views, instances
-from clocs.patients.retrieval import CONTROLS
+from clocs.patients.controls import CONTROLS
 from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
 from clocs.training.embed import embed_instances
 

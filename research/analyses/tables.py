@@ -7,7 +7,7 @@ from typing import Any
 
 from clocs.experiments import paper
 from clocs.experiments.pages import markdown_table
-from clocs.patients.retrieval import CONTROLS
+from clocs.patients.controls import CONTROLS
 from research.analyses.search import ANOTHER_DAY, APART, HALVES
 
 Result = Mapping[str, Any]

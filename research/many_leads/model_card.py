@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from clocs.experiments.pages import markdown_table
 from clocs.experiments.paper import DATASET_TITLES
 from clocs.files import PUBLIC, write_atomic
-from clocs.models.model_card import model_card, table
+from clocs.models.model_card import model_card
 from clocs.training.checkpoint import STORED_AS, Checkpoint, load_checkpoint
 from research.many_leads.items import DATASETS, SHARES
 from research.many_leads.results import Row, StudyResults
@@ -68,4 +69,4 @@ def scores_section(checkpoint: Checkpoint, rows: Sequence[Row]) -> str:
     )
     if STORED_AS in checkpoint.card.environment:
         intro += " Scores are of the weights before they were rounded to half precision."
-    return "\n\n".join(["## Scores", intro, table(heads, lines)])
+    return "\n\n".join(["## Scores", intro, markdown_table(heads, lines, words=len(heads))])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from clocs.experiments.pages import markdown_table
 from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
-from clocs.models.model_card import table
 from research.analyses.tables import NOTHING, hospital_table, identity_table
 from research.many_leads.items import (
     BOTH,
@@ -134,7 +134,10 @@ def scores(results: StudyResults) -> str:
                 "readout",
                 *(f"{100 * share:g} % labeled" for share in SHARES),
             ]
-            text += [f"### {DATASET_TITLES[dataset]}", table(heads, rows)]
+            text += [
+                f"### {DATASET_TITLES[dataset]}",
+                markdown_table(heads, rows, words=len(heads)),
+            ]
     return "\n\n".join(text) or NOTHING
 
 
@@ -157,7 +160,7 @@ def by_leads(results: StudyResults) -> str:
     for method, protocol in columns:
         name = f"{TITLES[method]}, {PROTOCOLS[protocol]}"
         heads += [f"{name}: learned on 12", "learned on these"]
-    return table(heads, rows)
+    return markdown_table(heads, rows, words=len(heads))
 
 
 def by_noise(results: StudyResults) -> str:
@@ -180,7 +183,7 @@ def by_noise(results: StudyResults) -> str:
             rows.append([kind.replace("-", " "), f"{db} dB", *cells])
     heads = ["noise", "signal to noise"]
     heads += [f"{TITLES[method]}, {PROTOCOLS[protocol]}" for method, protocol in columns]
-    return table(heads, rows)
+    return markdown_table(heads, rows, words=len(heads))
 
 
 def single_lead(results: StudyResults) -> str:
@@ -204,7 +207,7 @@ def single_lead(results: StudyResults) -> str:
                 where = f", lead {leads}" if leads != "12" else ""
                 rows.append([f"{DATASET_TITLES[dataset]}{where}", title, *map(cell, own)])
     heads = ["tested on", "encoder", *(f"{100 * share:g} % labeled" for share in SHARES)]
-    return table(heads, rows)
+    return markdown_table(heads, rows, words=len(heads))
 
 
 def trained_again(results: StudyResults) -> str:
@@ -222,7 +225,7 @@ def trained_again(results: StudyResults) -> str:
     if not rows:
         return NOTHING
     heads = ["pre-training", "readout", *(DATASET_TITLES[name] for name in DATASETS)]
-    return table(heads, rows)
+    return markdown_table(heads, rows, words=len(heads))
 
 
 def cost(results: StudyResults) -> str:
@@ -241,4 +244,4 @@ def cost(results: StudyResults) -> str:
     if not rows:
         return NOTHING
     heads = ["encoder", "weights", "epochs", "pre-training", "device"]
-    return table(heads, rows)
+    return markdown_table(heads, rows, words=len(heads))

@@ -7,15 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from clocs import Checkpoint, Store
-from clocs.patients.retrieval import (
-    BAND_HZ,
-    BEAT_S,
-    CONTROLS,
-    amplitudes,
-    log_spectrum,
-    median_beat,
-    retrieval,
-)
+from clocs.patients.controls import BAND_HZ, BEAT_S, CONTROLS, amplitudes, log_spectrum, median_beat
+from clocs.patients.retrieval import retrieval
 
 RATE = 250.0
 BEAT = np.exp(-((BEAT_S / 0.03) ** 2)) + 0.2 * np.exp(-(((BEAT_S - 0.25) / 0.05) ** 2))

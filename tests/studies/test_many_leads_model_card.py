@@ -44,7 +44,7 @@ def test_a_card_names_data_license_citation_scores_precision_and_limits(
     text = model_card("small", checkpoint, scores=scores)
     for part in ("CC BY 4.0", "Zheng J", "float32", "no medical device", "identify a person"):
         assert part in text
-    assert "| Chapman | linear | 0.910 (0.900–0.920) | 0.820 (0.810–0.830) |  |" in text
+    assert "| Chapman | linear | 0.910 (0.900–0.920) | 0.820 (0.810–0.830) | |" in text
     assert checkpoint.fingerprint in text
 
 
