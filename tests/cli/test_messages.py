@@ -137,7 +137,7 @@ def interrupted(
     assert running.poll() is None, running.communicate()[1]
     os.killpg(running.pid, signal.SIGINT)
     printed, said = running.communicate(timeout=600)
-    return subprocess.CompletedProcess(arguments, running.returncode, printed, said)
+    return subprocess.CompletedProcess(arguments, running.wait(), printed, said)
 
 
 def test_an_interrupted_evaluation_may_have_saved_some_files(

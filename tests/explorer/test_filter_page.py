@@ -35,7 +35,11 @@ SYMBOLS = """async () => {
 
 
 # Lowest, highest and step of what is measured; a tenth is unknown.
-SPANS = {"heart_rate": (40, 180, 1), "qtc_fridericia": (350, 520, 1), "qrs_axis": (-90, 150, 1)}
+SPANS: dict[str, tuple[float, float, float]] = {
+    "heart_rate": (40, 180, 1),
+    "qtc_fridericia": (350, 520, 1),
+    "qrs_axis": (-90, 150, 1),
+}
 SPANS |= {"sokolow_lyon": (1, 5, 0.1)}
 
 

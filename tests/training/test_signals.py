@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Views, instances
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
@@ -70,3 +70,10 @@ def test_embeddings_of_streamed_signals_are_the_same(
     real = Signals.from_frames
     monkeypatch.setattr(Signals, "from_frames", lambda *a, **k: real(*a, **(k | {"stream": True})))
     assert torch.equal(embed_instances([checkpoint], small_frames, rows), whole)
+
+
+def test_a_window_that_is_absent_has_no_voltages_whatever_its_scale() -> None:
+    signals = Signals(torch.arange(10, dtype=torch.int16), 4, torch.float32)
+    made = signals.raw(torch.tensor([2, ABSENT]), torch.tensor([0.5, 0.5]))
+    assert made[0].tolist() == [1.0, 1.5, 2.0, 2.5]
+    assert bool(made[1].isnan().all())

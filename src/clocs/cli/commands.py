@@ -335,7 +335,7 @@ def reproduce(
             embedding-dim, labelled-fraction, appendix-linear, appendix-transfer or all; or
             report, which writes what is done as one page, Markdown tables and JSON, beside the
             paper's numbers.
-        dry_run: List what would run, and by the times of finished runs how long it should take.
+        dry_run: List what is done, what would run and which data it needs; nothing is written.
         report: With the name report: its folder; in the folder of runs by default.
         fill: With the name report: Markdown file whose parts between <!-- clocs:NAME --> and
             <!-- /clocs --> are brought up to date.
@@ -355,13 +355,8 @@ def reproduce(
     if dry_run:
         from clocs.experiments.estimate import estimate
 
-        found = estimate(
-            names,
-            out=Path(runs),
-            stores=Path(given["stores"]) if "stores" in given else None,
-            known=[Path(one) for one in given.get("known", ())],
-            **{name: given[name] for name in ("dataset", "seeds", "only") if name in given},
-        )
+        said = ("out", "stores", "known", "dataset", "seeds", "only")
+        found = estimate(names, **{name: given[name] for name in said if name in given})
         return Answer(found.json(), found.lines())
     with bar("Reproducing", "runs") as advance:
 

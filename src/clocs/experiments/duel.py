@@ -170,8 +170,7 @@ def forms_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
             best[method] = best_on_validation(results, own)
             for cell in own:
                 entries = [entry_of(results, cell, name) for name in ("auc_validation", "auc")]
-                title = f"{paper.METHOD_TITLES[method]}: {form_title(cell.pretraining)}"
-                rows.append((title, entries))
+                rows.append((form_title(cell.pretraining), entries))
         title = f"{paper.DATASET_TITLES[dataset]}, linear, F = 0.5"
         made.append(Table(title, [], ["validation", "test"], rows))
         known = [cell for cell in best.values() if cell is not None]
@@ -184,24 +183,26 @@ def _beside_rivals(results: Results, best: Sequence[Cell]) -> Table:
     """The best of CLOCS, by validation patients, minus each rival, by a paired test."""
     ours = [cell for cell in best if cell.pretraining.method in paper.CLOCS]
     own = best_on_validation(results, ours)
+    assert own is not None
     rows = []
     for rival in (cell for cell in best if cell not in ours):
-        if own is not None and (c := compare_cells(results, own, rival)) is not None:
+        if (c := compare_cells(results, own, rival)) is not None:
             gap = TableEntry(ours=Value(c.difference, None), ci95=(c.ci95[0], c.ci95[1]))
-            name = paper.METHOD_TITLES[rival.pretraining.method]
-            rows.append((f"{name}: {form_title(rival.pretraining)}", [gap]))
-    name = "" if own is None else f"{paper.METHOD_TITLES[own.pretraining.method]} at its best minus"
-    return Table(f"{name} each rival at its best: first split, exploratory", [], ["test"], rows)
+            rows.append((form_title(rival.pretraining), [gap]))
+    title = (
+        f"{paper.METHOD_TITLES[own.pretraining.method]} at its best minus each rival at its best"
+    )
+    return Table(f"{title}: first split, exploratory", [], ["test"], rows)
 
 
 def form_title(encoder: Pretraining) -> str:
-    """What a form has that the paper's has not."""
+    """The method, and what a form of it has that the paper's has not."""
     words = [encoder.perturb.replace(">", " → ")] if encoder.perturb else []
     words += [VARIANTS[encoder.variant][0]] if encoder.variant else []
     words += [f"{encoder.epochs} epochs"] if encoder.epochs else []
     words += [f"τ_d = {encoder.tau_d:g}"] if encoder.tau_d is not None else []
     words += ["frames of 5 s"] if encoder.segment_frame else []
-    return ", ".join(words) or "as in the paper"
+    return f"{paper.METHOD_TITLES[encoder.method]}: {', '.join(words) or 'as in the paper'}"
 
 
 def factorial_figure(results: Results, cells: Sequence[Cell]) -> Figure | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -14,8 +15,6 @@ from clocs.experiments.grid import Cell, Pretraining, cells_of, run_name
 from clocs.experiments.ledger import FILE, Run, open_ledger
 from clocs.experiments.results import not_known
 from clocs.experiments.runner import PAPER, SIMULATED
-
-_COLUMNS = 80  # of a terminal
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class Estimate:
         return sum(unit.encoders for unit in scored if not states or unit.state in states)
 
     def json(self) -> dict[str, Any]:
-        counts = {"cells": self.cells(), "cells_done": self.cells("done")}
-        return asdict(self) | counts
+        return asdict(self) | {"cells": self.cells(), "cells_done": self.cells("done")}
 
     def lines(self) -> list[str]:
         """Plain text of at most 80 columns: the units with their states, then the totals."""
@@ -50,28 +48,23 @@ class Estimate:
             + (f" ({unit.encoders} encoders)" if unit.encoders > 1 else "")
             for unit in sorted(self.units, key=lambda unit: (unit.kind, unit.state))
         ]
-        waiting = [unit for unit in self.units if unit.state == "to do"]
-        trainings = sum(unit.kind == "pretrain" for unit in waiting)
-        done, to_do, failed = (self.cells(state) for state in ("done", "to do", "failed"))
-        lines.append(
-            f"{self.cells():,} results: {done:,} done, {to_do:,} to do, {failed:,} failed, "
-            f"{self.cells() - done - to_do - failed:,} need data that is missing"
-        )
-        lines.append(
-            f"{trainings} pre-trainings and {len(waiting) - trainings} jobs of evaluations to do"
-        )
-        return [line for text in lines for line in wrap(text, _COLUMNS)]
+        kinds = Counter(unit.kind for unit in self.units if unit.state == "to do")
+        states = dict.fromkeys(unit.state for unit in self.units if unit.kind == "score")
+        counts = ", ".join(f"{self.cells(state):,} {state}" for state in states)
+        lines.append(f"{self.cells():,} results: {counts}")
+        lines.append(f"to do: {kinds['pretrain']} pre-trainings, {kinds['score']} scorings")
+        return [line for text in lines for line in wrap(text, 80)]
 
 
 def estimate(
     names: Sequence[str],
     *,
-    out: Path,
-    stores: Path | None = None,
+    out: Path | str,
+    stores: Path | str | None = None,
     dataset: str | None = None,
     seeds: int | None = None,
     only: Sequence[str] = (),
-    known: Sequence[Path] = (),
+    known: Sequence[Path | str] = (),
 ) -> Estimate:
     """What `reproduce` would do; writes nothing.
 
@@ -84,12 +77,12 @@ def estimate(
         only: Filters.
         known: Folders whose results are not computed again.
     """
-    cells = not_known(cells_of(names, only), known)
-    library = None if stores is None else open_library(stores)
+    cells = not_known(cells_of(names, only), [Path(one) for one in known])
+    library = None if stores is None else open_library(Path(stores))
     seeds = seeds or (SIMULATED if dataset else PAPER).seeds
     runs: dict[str, Run] = {}
-    if (out / FILE).is_file():
-        with closing(open_ledger(out, create=False)) as ledger:
+    if (Path(out) / FILE).is_file():
+        with closing(open_ledger(Path(out), create=False)) as ledger:
             runs = ledger.runs()
 
     def state_of(what: Pretraining | Cell, need: str | None) -> str:

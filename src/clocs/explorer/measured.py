@@ -64,12 +64,13 @@ def measured_patients(
         rows: `dataset` and `patient`, one row per patient.
         stores: By dataset.
     """
-    keys, found = ["dataset", "patient"], []
+    keys, percent = ["dataset", "patient"], pl.col("quality") * 100
     tables = {dataset: measurements_of(store) for dataset, store in stores.items()}
-    for dataset, table in tables.items():
-        if table is not None:
-            own = table.select("patient", *MEASURED).with_columns(pl.col("quality") * 100)
-            found.append(own.with_columns(dataset=pl.lit(dataset)))
+    found = [
+        table.select("patient", *MEASURED).with_columns(percent, dataset=pl.lit(dataset))
+        for dataset, table in tables.items()
+        if table is not None
+    ]
     missing = [dataset for dataset, table in tables.items() if table is None]
     note = UNMEASURED.format(" and ".join(missing)) if missing else ""
     if not found:
@@ -80,11 +81,11 @@ def measured_patients(
     ]
     medians = pl.concat(found).group_by(keys, maintain_order=True).agg(each)
     joined = rows.select(keys).join(medians, on=keys, how="left", maintain_order="left")
-    numbers = {
-        name: ((joined[name] / one.step).round() * one.step).fill_null(np.nan)
-        for name, one in MEASURED.items()
-    }
-    return {name: own.cast(pl.Float32).to_numpy() for name, own in numbers.items()}, note
+    numbers = {}
+    for name, one in MEASURED.items():
+        rounded = ((joined[name] / one.step).round() * one.step).fill_null(np.nan)
+        numbers[name] = rounded.cast(pl.Float32).to_numpy()
+    return numbers, note
 
 
 def shown_measurements(recording: Recording) -> dict[str, Any]:

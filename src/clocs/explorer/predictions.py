@@ -96,6 +96,7 @@ class SavedClassifiers:
                 "predicted": label in likely,
             }
             for label, threshold in zip(card.labels, card.thresholds, strict=True)
+            if not row["problem"]
         ]
         return {
             "model": number,
@@ -106,9 +107,7 @@ class SavedClassifiers:
             "abstained": row["abstained"],
             "notes": row["notes"] or [],
             "notice": seen_notice(classifier.encoders, source),
-            "classes": []
-            if row["problem"]
-            else sorted(classes, key=lambda one: -float(one["probability"])),
+            "classes": sorted(classes, key=lambda one: -float(one["probability"])),
         }
 
     def explain(self, number: int, recording: Recording, label: str | None) -> bytes:
@@ -117,8 +116,7 @@ class SavedClassifiers:
             raise SettingError(f"there is no classifier {number}; there are {len(self.names)}")
         with self._lock:
             made = self._explainers[number](recording, label)
-        names = ["label", "probability", "leads", "start", "seconds", "logit", "logit_without"]
-        names += ["abstained"]
-        facts = {name: getattr(made, name) for name in names}
+        names = "label probability leads start seconds logit logit_without abstained"
+        facts = {name: getattr(made, name) for name in names.split()}
         about = {"model": number, "name": self.names[number], "rate": recording.rate}
         return pack(about | facts, {"attribution": made.attribution})

@@ -86,10 +86,7 @@ class Quality:
             "short": pl.col("samples") / pl.col("rate") < store.manifest.frame.seconds,
             "copy": pl.col("row") != pl.col("row").min().over("digest"),
         }
-        found = {
-            reason: table.filter(condition)["row"].to_list()
-            for reason, condition in conditions.items()
-        }
+        found = {reason: table.filter(own)["row"].to_list() for reason, own in conditions.items()}
         if (measured := measurements_of(store)) is not None:
             low = measured.with_row_index("row").filter(pl.col("quality") < READABLE)
             for reason, own in low.group_by("quality_reason", maintain_order=True):

@@ -84,7 +84,8 @@ class Signals:
     def raw(self, starts: Tensor, scale: Tensor) -> Tensor:
         """starts, scale: (…) -> (…, samples) in mV; nan where absent."""
         steps = self._steps(starts.clamp(min=0))
-        return steps * scale.to(steps.dtype)[..., None]  # which is nan where absent
+        steps = steps * scale.to(steps.dtype)[..., None]
+        return steps.masked_fill_((starts == ABSENT)[..., None], torch.nan)
 
     def standardized(self, starts: Tensor) -> Tensor:
         """starts: (…) -> (…, samples) with mean 0 and variance 1 each; nan where absent."""
