@@ -136,6 +136,21 @@ def test_hovering_shows_the_patient_and_a_click_the_ecg_and_the_neighbors(
     assert listed == [n["code"] for n in expected]
 
 
+def test_a_patient_is_printed_on_one_page_without_controls(page: Page) -> None:
+    choose(page, 4)
+    expect(page.locator(".measures dt").first).to_be_visible()
+    printed = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+    page.emulate_media(media="print")
+    try:
+        for shown in ("#ecg", ".who h2", ".measures"):
+            expect(page.locator(shown)).to_be_visible()
+        for hidden in ("#map-panel", ".paper-tools", "#neighbors", "#detail select"):
+            assert page.locator(hidden).locator("visible=true").count() == 0, hidden
+    finally:
+        page.emulate_media(media="screen")
+
+
 def test_layouts_zoom_and_pan_change_the_paper(page: Page) -> None:
     choose(page, 1)
     clinical = expect_drawn_anew(page, "")

@@ -47,7 +47,7 @@ export class Detail {
       make("div", { class: "intro" },
         make("h2", {}, "Explore patients by their ECGs"),
         make("p", {}, "Each point is a patient. Patients with similar ECGs are close together, according to an encoder trained without labels."),
-        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten nearest patients. Use the lasso to summarise a group. Search for a diagnosis, an age or a sex; click a legend entry to filter it out, double-click for that one alone."),
+        make("p", { class: "quiet" }, "Click a point to see the ECG and the ten nearest patients. Use the lasso to summarize a group. Search for a diagnosis, an age or a sex; click a legend entry to filter it out, double-click for that one alone."),
         session.uploads && make("p", {}, make("button", { type: "button", onclick: () => $("open-upload").click() }, "Upload your own ECG"))),
       this.#distances(histogram, []),
       ...session.notes.map((note) => make("p", { class: "notice" }, note)),

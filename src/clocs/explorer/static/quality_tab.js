@@ -21,7 +21,7 @@ const WHY = {
   "duplicate id": "another recording has the same ID",
   gap: "a stretch of a lead has no values; frames that it touches are left out",
   short: "it is shorter than a frame, so no embedding is made of it",
-  copy: "another recording has the same samples; copies are left out of test patients",
+  copy: "another recording has the same samples; their patients are in the same part of the split",
 };
 
 const why = (reason) => WHY[reason] ?? "most readers would not accept it (quality under 50 %), for this reason in most of its bad leads";

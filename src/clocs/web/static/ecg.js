@@ -104,7 +104,7 @@ export class Viewer {
   }
 
   // The marks of waves that are drawn, by lead; null where there are none.
-  get shownMarks() { return this.view.marking && this.view.layout !== "beat" && !this.over ? this.marks ?? null : null; }
+  get shownMarks() { return this.view.marking && this.view.layout !== "beat" && !this.over && !this.explanation ? this.marks ?? null : null; }
 
   // marks: {lead: {p, qrs, t}}, each [[onset, peak, offset], …] in s.
   mark(marks) {
