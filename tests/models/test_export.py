@@ -114,14 +114,14 @@ def test_what_was_written_gives_what_the_package_gives(exported: Both, small_sto
 def test_weights_of_8_bits_give_nearly_the_same_from_a_quarter_of_the_bytes(
     small: Checkpoint, small_store: Store, tmp_path: Path
 ) -> None:
-    files = {to: tmp_path / f"{to}.onnx" for to in ("onnx", "onnx-int8")}
-    for to, file in files.items():
-        clocs.export(small, to=to, out=file)
-    floats, ints = (difference(small, file, "onnx", small_store, most=8) for file in files.values())
-    assert floats.to_package < 1e-5 < ints.to_package < 0.05
-    kinds = {one.data_type for one in onnx.load(files["onnx-int8"]).graph.initializer}
+    file = tmp_path / "int8.onnx"
+    clocs.export(small, to="onnx-int8", out=file)
+    # That of 32 bits is within 1e-5: see above.
+    found = difference(small, file, "onnx", small_store, most=8)
+    assert 1e-5 < found.to_package < 0.05
+    kinds = {one.data_type for one in onnx.load(file).graph.initializer}
     assert onnx.TensorProto.INT8 in kinds
-    session = onnxruntime.InferenceSession(files["onnx-int8"])
+    session = onnxruntime.InferenceSession(file)
     assert session.get_modelmeta().custom_metadata_map["weights"] == "int8"
 
 
