@@ -19,7 +19,8 @@ from clocs.experiments.agreement import blind_guesses, coverage, order_of_method
 from clocs.experiments.claims import claims
 from clocs.experiments.grid import GRIDS, Cell, grid, only, paper_values, run_name
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.report import distances, report, section_of, section_texts
+from clocs.experiments.report import report, section_of, section_texts
+from clocs.experiments.report_figures import distances
 from clocs.experiments.results import Results, open_results, papers
 from command_line import clocs as command
 

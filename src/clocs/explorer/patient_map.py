@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import subprocess
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +27,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, FileError, with_extra
-from clocs.explorer.background import BackgroundWork, report
 from clocs.files import private_cache
 from clocs.frames.frames import SEXES
 from clocs.frames.splits import PARTS
 from clocs.sealed import ArrayFile
+from clocs.workers import start_python
 
 MAX_LABELS = 31  # bits of a patient's mask; the last means all rarer ones
 UNKNOWN_AGE = 255
@@ -71,12 +74,19 @@ def position_among(
     return np.asarray(np.average(positions[rows], axis=0, weights=weights), np.float32)
 
 
-class Projection(BackgroundWork):
+class Projection:
     """Patients' positions: PCA at once, UMAP when it has finished.
+
+    A thread reads what the process of UMAP reports. Every failure ends in a state that the page
+    shows, so that it never waits in vain.
 
     Attributes:
         now: The positions and the state that belongs to them.
     """
+
+    _process: subprocess.Popen[bytes] | None = None
+    _thread: threading.Thread | None = None
+    _stopped = False
 
     def __init__(self, vectors: NDArray[np.float32], cache: Path) -> None:
         self.vectors = vectors
@@ -92,8 +102,23 @@ class Projection(BackgroundWork):
     def _set(self, positions: Positions, *state: Any) -> None:
         self.now = positions, ProjectionState(*state)  # at once, for other threads
 
-    def _is_left(self) -> bool:
-        return self.now[1].state == "working"
+    def start(self) -> None:
+        """Begin, unless it is done."""
+        if self._thread is None and self.now[1].state == "working":
+            self._thread = threading.Thread(target=self._compute, daemon=True)
+            self._thread.start()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it has ended."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def stop(self) -> None:
+        """End it if it is running or about to start, and let it clean up."""
+        self._stopped = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        self.wait(5)
 
     def _compute(self) -> None:
         made, problem = None, "UMAP failed; the map shows PCA"
@@ -101,7 +126,7 @@ class Projection(BackgroundWork):
             with tempfile.TemporaryDirectory(prefix="clocs-map-") as folder:
                 source = Path(folder, "vectors.npy")
                 np.save(source, self.vectors, allow_pickle=False)
-                for message in self._messages(str(source)):
+                for message in self._messages(source):
                     if "error" in message:
                         problem = f"UMAP failed ({message['error']}); the map shows PCA"
                     else:
@@ -116,6 +141,27 @@ class Projection(BackgroundWork):
         with suppress(OSError, FileError):  # it will be computed again next time
             private_cache(self.file.parent)
             MAP.write(self.file, {}, {"positions": made})
+
+    def _messages(self, source: Path) -> Iterator[dict[str, Any]]:
+        """What the process reports until it ends; what its libraries print is left out."""
+        self._process = start_python(__name__, str(source), stdin=subprocess.DEVNULL)
+        if self._stopped:
+            self._process.terminate()
+        for line in self._process.stdout or ():
+            with suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict):
+                    yield message
+        self._process.wait()
+
+
+def report(**message: Any) -> None:
+    """Tell the thread of the server that follows this process."""
+    try:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the server has ended: nobody waits
+        os._exit(1)
 
 
 def _key(vectors: NDArray[np.float32]) -> str:
