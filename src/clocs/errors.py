@@ -7,7 +7,10 @@ line prints it without a traceback.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Self
 
@@ -69,6 +72,14 @@ class ClocsWarning(UserWarning):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def warn(sentence: str) -> None:
+    """Warn with a `ClocsWarning`, at the line outside of this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("clocs."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, ClocsWarning, stacklevel=level)
 
 
 class SourceError(ClocsError):
@@ -134,6 +145,20 @@ class LeakError(ClocsError):
 
 class SettingError(ClocsError):
     """A setting given by the user is not valid here."""
+
+
+@contextmanager
+def needing(what: str, extra: str) -> Iterator[None]:
+    """Say what needs a package, and which extra adds it, where an import inside the `with` fails.
+
+    Args:
+        what: The beginning of the sentence, such as 'search needs faiss'.
+        extra: The extra of this package.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise SettingError(f"{what}; {with_extra(extra)}") from error
 
 
 class TrainingError(ClocsError):

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from clocs._version import __version__
-from clocs.errors import ClocsError, SettingError, with_extra
+from clocs.errors import ClocsError, SettingError, needing
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,12 +54,8 @@ class Resources:
 def import_ray() -> ModuleType:
     """Ray itself, or a sentence on how to install it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
+    with needing("`ray` needs the package ray", "cluster"):
         import ray
-    except ImportError as error:
-        raise SettingError(
-            f"`ray` needs the package ray, which is not installed; {with_extra('cluster')}"
-        ) from error
     return ray
 
 

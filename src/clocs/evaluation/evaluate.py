@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from clocs.errors import ClocsWarning, LeakError, SettingError
+from clocs.errors import LeakError, SettingError, warn
 from clocs.evaluation.bootstrap import ALPHA, check_resamples, correct, enough, paired
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
@@ -188,11 +187,9 @@ def _check_training_data(groups: Sequence[Sequence[Checkpoint]], frames: Frames)
                 "on another dataset"
             )
         if one.card.dataset == UNKNOWN:
-            warnings.warn(
+            warn(
                 f"it is not known what {one.card.method} was trained on: if test patients of "
-                f"{frames.dataset} were among it, its scores are too high",
-                ClocsWarning,
-                stacklevel=3,
+                f"{frames.dataset} were among it, its scores are too high"
             )
 
 
@@ -284,11 +281,9 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
         )
     for leads, found in usable.items():
         if leads != found:
-            warnings.warn(
+            warn(
                 f"{store.path} lacks leads that the encoder was trained on ({', '.join(leads)}): "
-                f"it is evaluated on {', '.join(found)}",
-                ClocsWarning,
-                stacklevel=4,
+                f"it is evaluated on {', '.join(found)}"
             )
     return next(iter(usable.values()), own)
 
@@ -305,11 +300,9 @@ def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
         )
     if found != leads:
         missing = ", ".join(lead for lead in leads if lead not in found)
-        warnings.warn(
+        warn(
             f"{store.path} lacks {missing}: the encoder is evaluated on {', '.join(found)}, and "
-            "does without the others",
-            ClocsWarning,
-            stacklevel=5,
+            "does without the others"
         )
     return found
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError, UnusableError, with_extra
+from clocs.errors import UnusableError, needing
 from clocs.files import check_size, writing
 from clocs.formats import base
 from clocs.formats.base import FileFormat, FileMetadata, Part, ReadOptions, truncated, unreadable
@@ -65,13 +65,10 @@ class _Reader:
 
     def __call__(self, source: Source, path: str, options: ReadOptions) -> Recording:
         module, _, kind = self.parser.partition(":")
-        try:
+        with needing(f"{self.what} files need ecgdatakit", "formats"):
             import ecgdatakit
 
             parser = getattr(import_module(f"{ecgdatakit.__name__}.parsing.parsers.{module}"), kind)
-        except ImportError:
-            needed = f"{self.what} files need ecgdatakit, which is not installed"
-            raise SettingError(f"{needed}; {with_extra('formats')}") from None
         name, size, disk = stem(path), source.size(path), source.on_disk(path)
         check_size(size, packed=size, name=name, most=_MAX_BYTES)
         data, notice = None, ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -13,12 +12,12 @@ from typing import TypeAlias, TypeVar
 
 from clocs.errors import (
     ClocsError,
-    ClocsWarning,
     SettingError,
     SourceError,
     UnusableError,
     first_of,
     printable,
+    warn,
 )
 from clocs.files import MAX_HEADER_BYTES, default_processes, file_error, reading_limits
 from clocs.formats.addresses import Address, parse_path_or_url
@@ -450,11 +449,7 @@ def _find(given: Path | Address, follow_links: bool) -> list[Item]:
         why = others.sentence() or "it is empty"
         raise SourceError(f"{given} holds no recording ({why}); give another folder or zip")
     if others.unused:
-        warnings.warn(
-            f"{given} holds {others.sentence()}; give one of them by its own name to see why",
-            ClocsWarning,
-            stacklevel=3,
-        )
+        warn(f"{given} holds {others.sentence()}; give one of them by its own name to see why")
     found: list[Item] = []
     for name, own in files.items():
         found.append(Found(printable(f"{given}/{name}"), own, name, source))

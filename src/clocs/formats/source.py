@@ -11,7 +11,6 @@ import io
 import os
 import struct
 import threading
-import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import IO, Any, TypeAlias, TypeVar
 
-from clocs.errors import ClocsError, ClocsWarning, SourceError, UnusableError, first_of, printable
+from clocs.errors import ClocsError, SourceError, UnusableError, first_of, printable, warn
 from clocs.files import MAX_BYTES, check_size
 from clocs.formats.addresses import (
     Address,
@@ -481,11 +480,9 @@ def _walk(
     else:
         found, left = [("", str(root), root.stat())], []
     if left:
-        warnings.warn(
+        warn(
             f"links in {root} that lead out of it or nowhere are not followed ({len(left):,}: "
-            f"{first_of(sorted(left), 3)}); `follow_links` reads what they lead to",
-            ClocsWarning,
-            stacklevel=3,
+            f"{first_of(sorted(left), 3)}); `follow_links` reads what they lead to"
         )
     for name, path, state in sorted(found):
         yield name, _File(path), f"{state.st_size}\0{state.st_mtime_ns}"

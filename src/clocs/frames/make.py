@@ -7,7 +7,6 @@ those that lie within it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import SettingError, warn
 from clocs.frames.frames import ABSENT, SEXES, Frames
 from clocs.frames.signals import (
     LONG,
@@ -84,11 +83,9 @@ class FramePlan:
             )
         declared = self.store.manifest.frame.filters
         if self.spec.filters != declared:
-            warnings.warn(
+            warn(
                 f"recordings of {self.store.path} are filtered as the encoder needs it "
-                f"({self.spec.filters}), not as the store declares ({declared})",
-                ClocsWarning,
-                stacklevel=2,
+                f"({self.spec.filters}), not as the store declares ({declared})"
             )
         return self
 

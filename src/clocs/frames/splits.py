@@ -13,7 +13,6 @@ validation where one is tested on.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import SettingError, warn
 
 if TYPE_CHECKING:
     from clocs.store.store import Store
@@ -280,11 +279,9 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
     folds = chosen_folds(split, names, store=str(store.path))
     if folds is None and split is None and names:
         listed = ", ".join(sorted(names)[:10])
-        warnings.warn(
+        warn(
             f"it is unclear which of the folds of {store.path} ({listed}) to test on, so "
-            "patients are split by hash; `test_folds` names them",
-            ClocsWarning,
-            stacklevel=2,
+            "patients are split by hash; `test_folds` names them"
         )
     every = zip(recording.tolist(), table["fold"], strict=True) if names else ()
     given = [(place, own) for place, own in every if own]
@@ -303,7 +300,7 @@ def split_patients(store: Store, *, split: Split = None, split_seed: int = 0) ->
         )
         if split is not None:
             raise SettingError(f"{sentence}; split by 'hash' with `split`, or mend the folds")
-        warnings.warn(f"{sentence}: patients are split by hash", ClocsWarning, stacklevel=2)
+        warn(f"{sentence}: patients are split by hash")
         folds = None
     digests = table["digest"].to_numpy()
     if folds is None:

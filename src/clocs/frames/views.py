@@ -7,14 +7,13 @@ starts, and a batch is a gather.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsWarning, SettingError
+from clocs.errors import SettingError, warn
 from clocs.frames.frames import ABSENT, Frames
 from clocs.recording import FrameSpec
 from clocs.store.manifest import Manifest
@@ -243,11 +242,9 @@ def with_seconds(frames: Frames, seconds: float) -> Frames:
     recording = frames.recording[row]
     lost = len(np.unique(frames.recording)) - len(np.unique(recording))
     if lost:
-        warnings.warn(
+        warn(
             f"{lost:,} recordings of {frames.dataset} have no {seconds:g} s without a gap and are "
-            "left out",
-            ClocsWarning,
-            stacklevel=2,
+            "left out"
         )
     _, first_row, own = np.unique(recording, return_index=True, return_inverse=True)
     made = frames.take(row)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -11,9 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from clocs import errors
 from clocs.datasets.arrays import UNKNOWN_UNIT, Arrays
-from clocs.errors import ClocsError, ClocsWarning, SettingError, UnusableError
+from clocs.errors import ClocsError, SettingError, UnusableError, needing, warn
 from clocs.frames.splits import assign, keys_of
 from clocs.patients.embed import embed_recordings
 from clocs.patients.sources import RecordingOrError
@@ -24,14 +22,9 @@ from clocs.training.card import HIGHEST_RATE
 from clocs.training.checkpoint import Checkpoint, load_checkpoint
 from clocs.training.signals import pick_device
 
-try:
+with needing("ClocsEncoder needs scikit-learn 1.6 or later", "sklearn"):
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise SettingError(
-        "ClocsEncoder needs scikit-learn 1.6 or later, which is not installed; "
-        + errors.with_extra("sklearn")
-    ) from error
 
 _DATASET = "scikit-learn"  # of patients in the cards of encoders that are trained here
 _VALIDATION = 0.2  # share of the patients, for early stopping
@@ -159,11 +152,9 @@ class ClocsEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         vectors[made.rows["recording"].cast(int).to_numpy()] = made.vectors
         if made.problems:
             (name, reason), count = made.problems[0], len(made.problems)
-            warnings.warn(
+            warn(
                 f"{count} of {len(X)} recordings have no embedding and become nan, such as number "
-                f"{name} ({reason})",
-                ClocsWarning,
-                stacklevel=2,
+                f"{name} ({reason})"
             )
         return vectors
 

@@ -23,7 +23,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.experimental import _config
 
-from clocs.errors import ClocsError, SettingError, with_extra
+from clocs.errors import ClocsError, SettingError, needing
 from clocs.files import PUBLIC, write_atomic
 from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.explain import module_input
@@ -202,25 +202,17 @@ def _int8_file(module: RecordingModule, facts: dict[str, Any]) -> bytes:
 
 def _onnx_packages() -> tuple[Any, Any]:
     """`onnx` and `onnxruntime`."""
-    try:
+    with needing("ONNX needs onnx, onnxscript and onnxruntime", "onnx"):
         import onnx
         import onnxruntime
         import onnxscript  # noqa: F401  # which torch needs to write ONNX
-    except ImportError as error:
-        raise SettingError(
-            f"ONNX needs the packages onnx, onnxscript and onnxruntime; {with_extra('onnx')}"
-        ) from error
     return onnx, onnxruntime
 
 
 def _hub() -> Any:
     """`clocs.models.hub`, which needs a package."""
-    try:
+    with needing("a model for a hub needs the package huggingface_hub", "huggingface"):
         import huggingface_hub  # noqa: F401
-    except ImportError as error:
-        raise SettingError(
-            f"a model for a hub needs the package huggingface_hub; {with_extra('huggingface')}"
-        ) from error
     from clocs.models import hub
 
     return hub

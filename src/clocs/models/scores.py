@@ -6,7 +6,6 @@ With them its calibration: temperatures that make probabilities honest, and how 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
-from clocs.errors import ClocsWarning, LeakError, SettingError
+from clocs.errors import LeakError, SettingError, warn
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import check_resamples, clipped_interval, draws_of, plan_of
 from clocs.evaluation.groups import scores_by_sex_and_age
@@ -112,11 +111,9 @@ def _leads(encoder: Card, store: Store) -> list[str]:
         )
     missing = [lead for lead in wanted if lead not in found]
     if missing and found != [UNNAMED_LEAD]:
-        warnings.warn(
+        warn(
             f"{store.path} has no lead {', '.join(missing)}: the classifier reads "
-            f"{', '.join(found)} alone",
-            ClocsWarning,
-            stacklevel=3,
+            f"{', '.join(found)} alone"
         )
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import ClocsError, ClocsWarning, SettingError
+from clocs.errors import ClocsError, SettingError, warn
 from clocs.files import digest
 from clocs.formats.base import ReadOptions
 from clocs.frames.make import FramePlan, leads_of_those, plan_frames
@@ -95,11 +94,9 @@ def embed(
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     names, recordings = read_files(files, options, spec or encoder.card.frame)
     if files and level == "patient":
-        warnings.warn(
+        warn(
             "each file counts as one patient, named after the file; where a patient has several, "
-            "make a store of them with `clocs prepare folder`",
-            ClocsWarning,
-            stacklevel=2,
+            "make a store of them with `clocs prepare folder`"
         )
     made = [
         embed_levels(
@@ -273,11 +270,9 @@ def store_leads(
             f"{how_to_use(store, known_leads(checkpoint))}"
         )
     if missing:
-        warnings.warn(
+        warn(
             f"{store.path} has no lead {', '.join(missing)}: it is embedded from "
-            f"{', '.join(found)} alone",
-            ClocsWarning,
-            stacklevel=3,
+            f"{', '.join(found)} alone"
         )
     return wanted
 
@@ -381,11 +376,9 @@ def embed_recordings(
     own = [number for number in rows if number not in lost]
     fewer = [rows[number]["recording"] for number in own if not present[number].any(axis=0).all()]
     if fewer:
-        warnings.warn(
+        warn(
             f"{len(fewer)} of {len(own)} recordings, such as {fewer[0]}, lack some of the leads "
-            f"{', '.join(takes.leads)} and are embedded from those they have",
-            ClocsWarning,
-            stacklevel=2,
+            f"{', '.join(takes.leads)} and are embedded from those they have"
         )
     places = [present[number] for number in own]
     if takes.known:

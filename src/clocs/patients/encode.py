@@ -6,7 +6,6 @@ Windows are encoded in batches, whatever recording they are of.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError, UnusableError
+from clocs.errors import CheckpointError, ClocsError, SettingError, UnusableError, warn
 from clocs.frames.frames import ABSENT
 from clocs.frames.signals import (
     LONG,
@@ -198,11 +197,9 @@ def placed(recording: Recording, known: Sequence[str], wanted: Sequence[str]) ->
     elif own != UNNAMED_LEAD and not known and tuple(wanted) == (UNNAMED_LEAD,):
         lead = UNNAMED_LEAD
         note = f"{own} is taken as the lead without a name"
-        warnings.warn(
+        warn(
             f"the only lead of a recording, {own}, is read as the lead without a name that the "
-            "encoder has learned on",
-            ClocsWarning,
-            stacklevel=3,
+            "encoder has learned on"
         )
     else:
         return recording

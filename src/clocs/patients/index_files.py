@@ -28,7 +28,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from clocs.errors import SettingError, StoreError, with_extra
+from clocs.errors import StoreError, needing
 from clocs.sealed import own_hash
 from clocs.store.manifest import MANIFEST
 
@@ -46,12 +46,8 @@ REBUILD = "delete the folder and run `clocs index` again"
 
 def load_faiss() -> Any:
     """The library; SettingError says how to install it."""
-    try:
+    with needing("search needs faiss", "search"):
         import faiss
-    except ImportError as error:
-        raise SettingError(
-            f"search needs faiss, which is not installed; {with_extra('search')}"
-        ) from error
     return faiss
 
 

@@ -6,7 +6,6 @@ Also encoders that are not trained: initial weights, where wanted with batch nor
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
@@ -19,7 +18,7 @@ import torch
 
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import or_default
-from clocs.errors import CheckpointError, ClocsWarning, SettingError, TrainingError
+from clocs.errors import CheckpointError, SettingError, TrainingError, warn
 from clocs.files import LOCK, leftovers, locked, write_atomic, writing
 from clocs.frames.frames import Frames, join
 from clocs.frames.signals import memory_for_signals
@@ -315,11 +314,7 @@ def _logged(
         lines = [line for line in log.read_bytes().splitlines(True) if line.endswith(b"\n")]
         epochs = [_epoch_of(line) for line in lines]
         if unreadable := epochs.count(0):
-            warnings.warn(
-                f"{log} has {unreadable} line(s) that cannot be read; the log goes on without",
-                ClocsWarning,
-                stacklevel=2,
-            )
+            warn(f"{log} has {unreadable} line(s) that cannot be read; the log goes on without")
         kept = (line for line, epoch in zip(lines, epochs, strict=True) if 0 < epoch <= done)
         write_atomic(log, b"".join(kept))
 
@@ -379,7 +374,7 @@ def _warn_of_what_is_not_learned(frames: Frames, plan: Plan) -> None:
                 "crops are all the same; shorter frames leave room to crop"
             )
     for sentence in said:
-        warnings.warn(sentence, ClocsWarning, stacklevel=3)
+        warn(sentence)
 
 
 def _expect_converged(trained: Trained, seeds: Sequence[int], out: Path) -> None:

@@ -6,7 +6,6 @@ This imports polars, so readers are forked before it is imported.
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,8 +23,8 @@ from clocs._version import __version__
 from clocs.datasets import base
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.datasets.pseudonyms import Pseudonyms
-from clocs.errors import ClocsWarning, StoreError, printable
-from clocs.files import LOCK, file_error, leftovers, locked
+from clocs.errors import StoreError, printable, warn
+from clocs.files import LOCK, leftovers, locked, writing
 from clocs.formats.addresses import Address
 from clocs.formats.source import Source
 from clocs.recording import Filters
@@ -74,7 +73,7 @@ def assemble(
             empty, all its patients must be its own, and the whole store gives notices.
     """
     refuse_foreign(out)
-    try:
+    with writing(out):
         if (out / MANIFEST).is_file():
             return _existing(job, listing, out)
         with locked(out):
@@ -84,8 +83,6 @@ def assemble(
             listing = replace(listing, entries=(), quarantined=(*listing.quarantined, *repeated))
             journal = _read_entries(job, listing, entries, out, readers, shard)
             _complete(job, listing, out, journal, is_shard=shard is not None)
-    except OSError as error:
-        raise file_error(error, out, doing="written") from error
     return open_store(out)
 
 
@@ -219,7 +216,7 @@ def no_usable(dataset: Dataset, quarantined: Sequence[Quarantined]) -> StoreErro
 def give_notices(dataset: Dataset, listing: Listing) -> None:
     """Warn of what the listing and the dataset, once all is read, have to say."""
     for notice in (*listing.notices, *dataset.notices):
-        warnings.warn(notice, ClocsWarning, stacklevel=2)
+        warn(notice)
 
 
 def manifest_of(job: Job, listing: Listing, **counted: Any) -> Manifest:

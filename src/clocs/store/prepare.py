@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from clocs.datasets.arrays import Arrays, OnePerRecording
 from clocs.datasets.base import Dataset, Listing, Quarantined, faults_by_kind, open_dataset
 from clocs.datasets.pseudonyms import KEY, Pseudonyms, folder_of, key_of, remove_unused
-from clocs.errors import ClocsWarning, SettingError, StoreError
+from clocs.errors import SettingError, StoreError, warn
 from clocs.files import writing
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.recording import Filters, FrameSpec, Recording
@@ -268,12 +267,10 @@ def from_arrays(
         weakref.finalize(store, _remove, folder, os.getpid())
     if store.manifest.quarantined:
         first = store.quarantine.row(0, named=True)
-        warnings.warn(
+        warn(
             f"{store.manifest.quarantined} of {len(dataset.ids)} recordings cannot be used and are "
             f"left out, such as {first['id']} ({first['reason']}: {first['detail']}); see the "
-            "store's `quarantine`",
-            ClocsWarning,
-            stacklevel=2,
+            "store's `quarantine`"
         )
     return store
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -22,8 +21,8 @@ from typing import Any
 import polars as pl
 
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined, without_repeats
-from clocs.errors import ClocsWarning, StoreError
-from clocs.files import LOCK, file_error, leftovers, locked, once_free
+from clocs.errors import StoreError, warn
+from clocs.files import LOCK, leftovers, locked, once_free, writing
 from clocs.formats.source import Source, stem
 from clocs.recording import Filters
 from clocs.store import assembly, manifest
@@ -50,7 +49,7 @@ def prepare_shards(
     """
     _refuse_foreign(out, count)
     listing = readers.list()
-    try:
+    with writing(out):
         if (store := _existing(job, listing, out)) is not None:
             return store
         with locked(out):
@@ -66,8 +65,6 @@ def prepare_shards(
                 _make_here(job, folders, listings, readers)
             assembly.check_source(job.dataset)
             _join(job, listing, out, folders)
-    except OSError as error:
-        raise file_error(error, out, doing="written") from error
     return open_store(out)
 
 
@@ -96,11 +93,9 @@ def _patients(listing: Listing, readers: Readers) -> list[str]:
     """The patient of each entry; where only the files tell, each of those is read for it."""
     unknown = [entry for entry in listing.entries if not entry.patient_is_known]
     if unknown:
-        warnings.warn(
+        warn(
             f"{len(unknown):,} files are read once more, before the shards are made, because only "
-            "they tell their patients; `patient` may name a rule or a column that does",
-            ClocsWarning,
-            stacklevel=2,
+            "they tell their patients; `patient` may name a rule or a column that does"
         )
     results = (one for batch in readers.read(unknown) for one in batch)
     return [

@@ -24,7 +24,6 @@ import io
 import json
 import shutil
 import time
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -40,7 +39,7 @@ from numpy.typing import NDArray
 
 from clocs import files
 from clocs.datasets.base import Quarantined
-from clocs.errors import BusyError, ClocsWarning, SettingError, StoreError
+from clocs.errors import BusyError, SettingError, StoreError, warn
 from clocs.files import MAX_TABLE_BYTES
 from clocs.formats import addresses
 from clocs.formats.addresses import Address, MissingError, parse_path_or_url
@@ -460,7 +459,7 @@ def _copy(address: Address, content: bytes, folder: Path) -> None:
             for one in pieces.values()
         )
         notice = f"{address} ({size / 1e6:,.1f} MB) is copied to {folder.parents[1]}, once"
-        warnings.warn(notice, ClocsWarning, stacklevel=2)
+        warn(notice)
         names = (name for piece in pieces.items() for name in _file_names(folder, *piece))
         while batch := list(islice(names, _BATCH)):
             addresses.each(batch, lambda name: _fetch(address, folder, name))

@@ -15,21 +15,13 @@ import json
 import re
 import tomllib
 import types
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from clocs._version import __version__
-from clocs.errors import (
-    CheckpointError,
-    ClocsError,
-    ClocsWarning,
-    SettingError,
-    StoreError,
-    suggestion,
-)
+from clocs.errors import CheckpointError, ClocsError, SettingError, StoreError, suggestion, warn
 from clocs.frames.splits import Folds
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile, own_hash, spelled_for_files, spelled_in_code
@@ -477,11 +469,9 @@ def weights_path(given: Path | str) -> Path:
     path, name = Path(given), str(given)
     if path.exists():
         if name in SHIPPED:
-            warnings.warn(
+            warn(
                 f"{name} is a file or folder here as well as a shipped model: the former is used; "
-                "for the shipped model, work in another folder",
-                ClocsWarning,
-                stacklevel=3,
+                "for the shipped model, work in another folder"
             )
         return path
     if name in SHIPPED:

@@ -23,7 +23,6 @@ is too much, the hashes can be left out.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +38,7 @@ from torch.nn import functional
 
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, LeakError, SettingError
+from clocs.errors import CheckpointError, ClocsError, LeakError, SettingError, warn
 from clocs.files import private_folder, seed_files, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, keys_of, parts_of
@@ -290,11 +289,9 @@ class RecordingModule(nn.Module):
         self._in_mv, self._standardized = card.in_mv, card.standardized
         self._offset = card.input_offset
         if card.frame.filters:
-            warnings.warn(
+            warn(
                 f"this encoder learned on filtered recordings ({card.frame.filters}); the module "
-                "does not filter: filter what you give it",
-                ClocsWarning,
-                stacklevel=3,
+                "does not filter: filter what you give it"
             )
 
     def frames(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -432,11 +429,9 @@ def check_no_leak(checkpoint: Checkpoint, frames: Frames) -> None:
     # of the same store no hashes are needed, as it holds both parts
     same_store = all(one.content == frames.content for one in card.trained_on)
     if not (card.recording_hashes or same_store):
-        warnings.warn(
+        warn(
             f"a checkpoint of {card.method} carries no hashes of its recordings: copies of them "
-            f"among the test recordings of {frames.dataset} could not be found",
-            ClocsWarning,
-            stacklevel=2,
+            f"among the test recordings of {frames.dataset} could not be found"
         )
     hashes = hashed_recordings(frames, card.salt, [TEST])
     copies = np.isin(hashes, checkpoint.recordings).sum()

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +26,7 @@ from torch import Tensor
 
 from clocs._version import __version__
 from clocs.encoders.base import Weights
-from clocs.errors import CheckpointError, ClocsError, ClocsWarning, SettingError
+from clocs.errors import CheckpointError, ClocsError, SettingError, warn
 from clocs.files import cache_folder, folder_sizes, private_cache, private_folder
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Instances
@@ -339,11 +338,7 @@ class EncoderVectors:
             vectors = _mapped(path, arrays["vectors"])
         except (ClocsError, ValueError, KeyError, TypeError) as error:
             if path.exists():  # not deleted by another process since
-                warnings.warn(
-                    f"{path} holds vectors that cannot be used and are computed again ({error})",
-                    ClocsWarning,
-                    stacklevel=2,
-                )
+                warn(f"{path} holds vectors that cannot be used and are computed again ({error})")
                 with suppress(OSError):
                     path.unlink()
             return

@@ -28,7 +28,7 @@ from clocs.datasets.download import PUBLICATIONS
 from clocs.encoders.base import Encoder
 from clocs.encoders.make import ENCODERS, PREFIX, failed, make_encoder
 from clocs.encoders.many_leads import WIDEST
-from clocs.errors import CheckpointError, SettingError, with_extra
+from clocs.errors import CheckpointError, SettingError, needing
 from clocs.frames.frames import SEVERAL
 from clocs.frames.splits import Folds
 from clocs.recording import UNITS_PER_MV, Filters, FrameSpec, canonical_lead
@@ -249,10 +249,8 @@ class _Onnx(nn.Module):
 
 
 def _of_file(path: Path, output: str | None) -> _Onnx:
-    try:
+    with needing("ONNX files need onnxruntime", "onnx"):
         import onnxruntime
-    except ImportError as error:
-        raise SettingError(f"ONNX files need onnxruntime; {with_extra('onnx')}") from error
     try:
         # of its bytes: its hash would not cover weights that lie in other files
         providers = ["CPUExecutionProvider"]

@@ -10,7 +10,6 @@ that stays in place, so that a step can be captured and replayed.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from clocs.encoders.base import Weights
-from clocs.errors import CheckpointError, ClocsWarning, StoreError
+from clocs.errors import CheckpointError, StoreError, warn
 from clocs.files import remove_leftovers
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import adam
@@ -225,8 +224,7 @@ class Replicas:
                 continue
             if damaged:
                 before = f"resuming from {file.name}, epoch {int(epoch)}"
-                # from here, not from the caller: however often it is loaded, it is shown once
-                warnings.warn(f"{damaged}; {before}", ClocsWarning, stacklevel=1)
+                warn(f"{damaged}; {before}")
             return replicas
         raise CheckpointError(damaged)
 
