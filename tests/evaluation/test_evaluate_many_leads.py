@@ -50,7 +50,7 @@ def test_a_store_that_lacks_leads_is_evaluated_without_them(
 ) -> None:
     frames = make_frames(small_store, spec=FrameSpec(2.5, 250), leads=("I", "II", "V2"))
     group = many_lead_checkpoints(frames.for_leads(("X", "V2", "II")))
-    with pytest.warns(ClocsWarning, match="lacks X: the encoder is evaluated on V2, II"):
+    with pytest.warns(ClocsWarning, match="has no lead X: it is read from V2, II alone"):
         found = clocs.evaluate(group, small_store, protocol="knn", **QUICK)
     assert found.leads == ["V2", "II"]
     lost = many_lead_checkpoints(frames.for_leads(("II", "Y")), seeds=(0,))
@@ -61,7 +61,7 @@ def test_a_store_that_lacks_leads_is_evaluated_without_them(
         leads=["V5"],
         out=tmp_path / "v5",
     )
-    with pytest.raises(SettingError, match="has none of them, only V5"):
+    with pytest.raises(SettingError, match="has none of them; it has V5"):
         clocs.evaluate(lost, other)
 
 
@@ -77,7 +77,7 @@ def test_a_store_of_one_lead_without_a_name_is_evaluated(
         leads=[UNNAMED_LEAD],
         out=tmp_path / "one",
     )
-    with pytest.warns(ClocsWarning, match="evaluated on ECG"):
+    with pytest.warns(ClocsWarning, match="read from ECG alone"):
         found = clocs.evaluate(group, store, protocol="linear-converged", **QUICK)
     assert found.leads == ["II"] and len(found.auc) == len(group)
 

@@ -196,7 +196,7 @@ def test_frames_are_cut_and_scaled_as_stated(small_store: Store) -> None:
 
 def test_a_lead_that_is_missing_is_not_guessed(small_store: Store) -> None:
     about = ABOUT | {"leads": [*LEADS, "V7"], "leads_at_once": True}
-    with pytest.warns(ClocsWarning, match="lacks V7"):
+    with pytest.warns(ClocsWarning, match="has no lead V7"):
         with pytest.raises(SettingError, match="`missing_leads` as 'zero' or 'nan'"):
             clocs.evaluate(clocs.outside_encoder(Tiny(5), **about), small_store, **QUICK)
         outside = clocs.outside_encoder(Tiny(5), missing_leads="zero", **about)

@@ -249,7 +249,7 @@ def test_a_store_with_some_leads_of_the_encoder_uses_them_and_one_with_none_is_r
     checkpoint: Checkpoint, small_store: Store
 ) -> None:
     other = replace(checkpoint, card=replace(checkpoint.card, leads=("II", "V9")))
-    with pytest.warns(ClocsWarning, match="has no lead V9: it is embedded from II alone"):
+    with pytest.warns(ClocsWarning, match="has no lead V9: it is read from II alone"):
         made = clocs.embed(other, small_store)
     only = clocs.embed(other, small_store, leads=["ii"])
     assert (made.leads, only.leads) == (("II", "V9"), ("II",))

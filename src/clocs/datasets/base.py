@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from clocs.errors import SettingError, SourceError, UnusableError, first_of, suggestion
 from clocs.files import MAX_HEADER_BYTES, MAX_TABLE_BYTES
+from clocs.formats.base import SEXES
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 # Names of files and recordings, quotations and numbers in the detail of a fault.
 _VARYING = re.compile(r"^\S+|'[^']*'|\"[^\"]*\"|\S*[\d/\\]\S*")
 _MAX_KINDS = 5
-_SEXES = {"male": "male", "m": "male", "female": "female", "f": "female"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +375,7 @@ def parse_age(text: str | None) -> float | None:
 
 def parse_sex(text: str | None) -> str | None:
     """'male', 'female' or None."""
-    return _SEXES.get((text or "").strip().lower())
+    return SEXES.get((text or "").strip().lower())
 
 
 def header_extra(recording: Recording) -> dict[str, str]:

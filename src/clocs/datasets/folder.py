@@ -51,15 +51,7 @@ _VERSION = "2"  # raise it whenever the same options give other recordings
 # What headers say about signals and machines. Everything else is text that persons have written.
 _TECHNICAL = {"notice", "units", "leads", "leads without values", "filters", "transducer"}
 _TECHNICAL |= {"manufacturer", "model", "device", "recorder"}
-# of headers
-_LABEL_FIELDS = (
-    "dx",
-    "statements",
-    "diagnosis",
-    "diagnoses",
-    "rhythm",
-    "reason for admission",
-)
+_LABEL_FIELDS = ("dx", "statements", "diagnosis", "diagnoses", "rhythm", "reason for admission")
 _SAMPLES = 2500  # of a frame
 _SECONDS = (5.0, 2.5, 1.0)  # of a frame: the longest of which nearly all recordings hold two
 _NEARLY_ALL = 0.9

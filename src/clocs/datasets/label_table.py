@@ -15,6 +15,7 @@ from clocs.datasets import table_files as cells
 from clocs.datasets.base import Entry, option, parse_sex
 from clocs.errors import SettingError, first_of
 from clocs.formats.addresses import last_name
+from clocs.formats.arrays import NAMES
 from clocs.formats.read import known_suffixes
 from clocs.formats.source import Source
 
@@ -31,17 +32,8 @@ _MEETS: Mapping[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 # What columns are called, in lower case without other characters than letters.
-ROLES: Mapping[str, tuple[str, ...]] = {
-    "patient": ("patientid", "patient", "subjectid", "subject", "patid", "mrn"),
-    "age": ("age", "patientage", "ageyears", "ageatecg"),
-    "sex": ("sex", "gender", "patientsex"),
-    "date": ("date", "recordingdate", "acquisitiondate", "ecgdate", "datetime", "taken"),
-    "fold": ("fold", "stratfold", "split"),
-}
-_LABELS = (
-    *("label", "labels", "class", "classes", "diagnosis", "diagnoses", "rhythm", "dx", "target"),
-    *("scpcodes", "statements"),
-)
+ROLES = dict(NAMES["columns"])
+_LABELS = ROLES.pop("labels")
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,10 @@ from clocs.recording import STANDARD_LEADS, UNNAMED_LEAD, FrameSpec, Recording, 
 
 # Some copies hold the first labels under a name of their own, and newer ones as REFERENCE.csv.
 TABLES = {"original": ("REFERENCE-original.csv", "REFERENCE.csv"), "v3": ("REFERENCE-v3.csv",)}
-CODES = {
-    "AF": "164889003",
-    "I-AVB": "270492004",
-    "LBBB": "164909002",
-    "Normal": "426783006",
-    "PAC": "284470004",
-    "PVC": "164884008",
-    "RBBB": "59118001",
-    "STD": "429622005",
-    "STE": "164931005",
-}
+# The nine labels of 2020, and what 2021 calls those that it names otherwise.
+_NINE = ("AF", "I-AVB", "LBBB", "Normal", "PAC", "PVC", "RBBB", "STD", "STE")
+_RENAMED = {"I-AVB": "IAVB", "Normal": "NSR", "PVC": "VEB"}
+CODES = {label: CLASSES[_RENAMED.get(label, label)] for label in _NINE}
 # The folders of the databases, and how their recordings are called.
 DATABASES: Final = MappingProxyType(
     {

@@ -266,7 +266,11 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
     """The leads that the encoders were trained on, as far as the store has them, or its own."""
     cards = [checkpoint.card for group in groups for checkpoint in group]
     if seen := {lead: None for card in cards for lead in card.encoder.get("leads", ())}:
-        return _leads_seen(tuple(seen), store)
+        from clocs.frames.make import expect_leads, leads_of_those
+
+        found = leads_of_those(store, tuple(seen))
+        expect_leads(store, tuple(seen), found, reader="the encoder sees", known=tuple(seen))
+        return tuple(found)
     trained = {card.leads: card for card in cards if card.dataset is not None}
     own = store.choose_leads()
     usable = {
@@ -279,32 +283,13 @@ def _leads_of_encoders(groups: Sequence[Sequence[Checkpoint]], store: Store) -> 
             f"these encoders were trained on different leads ({named}); give `leads` to evaluate "
             "all on the same ones"
         )
-    for leads, found in usable.items():
-        if leads != found:
+    for leads, used in usable.items():
+        if leads != used:
             warn(
                 f"{store.path} lacks leads that the encoder was trained on ({', '.join(leads)}): "
-                f"it is evaluated on {', '.join(found)}"
+                f"it is evaluated on {', '.join(used)}"
             )
     return next(iter(usable.values()), own)
-
-
-def _leads_seen(leads: tuple[str, ...], store: Store) -> tuple[str, ...]:
-    """Those of an encoder of many leads that the store has; it does without the others."""
-    from clocs.frames.make import leads_of_those
-
-    found = tuple(leads_of_those(store, leads))
-    if not found:
-        raise SettingError(
-            f"the encoder sees {', '.join(leads)}, and {store.path} has none of them, only "
-            f"{', '.join(store.leads)}; evaluate on another store"
-        )
-    if found != leads:
-        missing = ", ".join(lead for lead in leads if lead not in found)
-        warn(
-            f"{store.path} lacks {missing}: the encoder is evaluated on {', '.join(found)}, and "
-            "does without the others"
-        )
-    return found
 
 
 UNTRAINED = ("random", "random-bn")

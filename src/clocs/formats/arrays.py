@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,24 +40,12 @@ from clocs.recording import (
     said_by_file,
 )
 
-_NAMES = {
-    "rate": "rate fs hz sampling_rate sample_rate samplerate sampling_frequency frequency freq "
-    "sfreq",
-    "leads": "leads lead_names leadnames sig_name sig_names channels channel_names ch_names",
-    "unit": "unit units",
-    "patient": "patient patients patient_id patient_ids patientid pid subject subject_id subjects",
-    "id": "id ids exam_id exam_ids ecg_id record records recording recordings record_name filename "
-    "file name names study_id",
-    "labels": "label labels y dx diagnosis diagnoses class classes target",
-    "age": "age ages",
-    "sex": "sex gender",
-    "recorded_at": "taken date datetime recording_date acquisition_date exam_date",
-    "lead": "lead channel lead_name derivation",
-    "value": "value values amplitude voltage signal mv uv ecg",
-    "sample": "sample samples index sample_number sample_index",
-    "time": "time t seconds sec s ms timestamp elapsed_time time_s time_ms times zeit",
+_COLUMN_NAMES = Path(__file__).with_name("column_names.toml")
+NAMES = {
+    kind: {meaning: names.split() for meaning, names in own.items()}
+    for kind, own in tomllib.loads(_COLUMN_NAMES.read_text("utf-8")).items()
 }
-_MEANINGS = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
+_MEANINGS = {name: meaning for meaning, names in NAMES["fields"].items() for name in names}
 _IN_BRACKETS = re.compile(r"([^(\[]*)[(\[]([^)\]]*)[)\]]\Z")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 _LONGEST_NAME = 200  # characters
@@ -67,7 +57,7 @@ _SPANS = {"V": (5e-5, 1e-2), "mV": (0.03, 25.0), "µV": (60.0, 2e5)}
 
 
 def meaning_of(name: str) -> str | None:
-    """What a field of this name holds, one of `_NAMES`; None where that is not known."""
+    """What a field of this name holds, as `column_names.toml` says; None where unknown."""
     bare, _ = split_unit(name)
     if canonical_lead(bare) in STANDARD_LEADS:
         return None

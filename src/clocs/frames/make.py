@@ -290,6 +290,45 @@ def leads_of_those(store: Store, leads: Sequence[str]) -> list[str]:
     return [lead for lead in leads if lead in with_derived(store.leads)]
 
 
+def expect_leads(
+    store: Store,
+    wanted: Sequence[str],
+    found: Sequence[str],
+    *,
+    reader: str,
+    known: Sequence[str] = (),
+) -> None:
+    """Warn of wanted leads that a store lacks; refuse a store that has none of them.
+
+    Args:
+        store: An opened store.
+        wanted: Leads by their usual names.
+        found: Those of them that it has.
+        reader: The beginning of the sentence about them, such as 'the classifier reads'.
+        known: All leads that can be chosen instead; empty where any can.
+    """
+    missing = [lead for lead in wanted if lead not in found]
+    if not found:
+        raise SettingError(
+            f"{reader} {', '.join(wanted)}, and {store.path} has none of them; "
+            f"{how_to_use(store, known)}"
+        )
+    if missing:
+        lacks, read = ", ".join(missing), ", ".join(found)
+        warn(f"{store.path} has no lead {lacks}: it is read from {read} alone")
+
+
+def how_to_use(store: Store, known: Sequence[str]) -> str:
+    """What to do with a store without wanted leads, for an encoder that knows only some, if any."""
+    usable = [lead for lead in store.leads if not known or lead in known]
+    if usable:
+        return f"choose from {', '.join(usable)} with `leads`"
+    return (
+        f"it has {', '.join(store.leads)}; if one of them is another name of a lead, say so with "
+        f"`clocs prepare --lead-names {store.leads[0]}=II`"
+    )
+
+
 def frame_labels(
     cuts: Cuts,
     *,

@@ -37,13 +37,8 @@ from clocs.training.checkpoint import Checkpoint
 
 TAGS = ("ecg", "electrocardiogram", "medical", "self-supervised-learning", "clocs")
 # licenses by the names that the hub gives them
-_LICENSES = {
-    "apache-2.0": "apache-2.0",
-    "cc-by-4.0": "cc-by-4.0",
-    "cc0-1.0": "cc0-1.0",
-    "mit": "mit",
-    "odc-by-1.0": "odc-by",
-}
+_LICENSES = {name: name for name in ("apache-2.0", "cc-by-4.0", "cc0-1.0", "mit")}
+_LICENSES |= {"odc-by-1.0": "odc-by"}
 
 
 class HubModel(nn.Module, PyTorchModelHubMixin):

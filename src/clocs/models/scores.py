@@ -17,19 +17,17 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_expit, log_softmax, softmax
 
-from clocs.errors import LeakError, SettingError, warn
+from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import check_resamples, clipped_interval, draws_of, plan_of
 from clocs.evaluation.groups import scores_by_sex_and_age
 from clocs.evaluation.labeled import LabeledPart, RecordingVectors, rows_with_label
 from clocs.evaluation.result import Predictions, numbered, plain
 from clocs.frames.frames import ABSENT, Frames
-from clocs.frames.make import leads_of_those, make_frames
+from clocs.frames.make import expect_leads, leads_of_those, make_frames
 from clocs.frames.splits import split_of
 from clocs.frames.views import ALL_LEADS
 from clocs.models.classifier import Classifier, as_classifier, distance, ecg_share_and_flat
-from clocs.patients.embed import how_to_use
-from clocs.recording import UNNAMED_LEAD
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card, ClassifierCard
 from clocs.training.checkpoint import TEST, check_no_leak, copies_of_seen
@@ -103,18 +101,8 @@ def evaluate_classifier(
 def _leads(encoder: Card, store: Store) -> list[str]:
     """Those of the classifier that the store has."""
     wanted = tuple(encoder.encoder.get("leads") or encoder.leads)
-    found = leads_of_those(store, wanted)
-    if not found:
-        raise SettingError(
-            f"the classifier reads {', '.join(wanted)}, and {store.path} has none of them; "
-            f"{how_to_use(store, encoder.encoder.get('leads', ()))}"
-        )
-    missing = [lead for lead in wanted if lead not in found]
-    if missing and found != [UNNAMED_LEAD]:
-        warn(
-            f"{store.path} has no lead {', '.join(missing)}: the classifier reads "
-            f"{', '.join(found)} alone"
-        )
+    found, known = leads_of_those(store, wanted), encoder.encoder.get("leads", ())
+    expect_leads(store, wanted, found, reader="the classifier reads", known=known)
     return found
 
 

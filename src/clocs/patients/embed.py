@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clocs.errors import ClocsError, SettingError, warn
 from clocs.files import digest
 from clocs.formats.base import ReadOptions
-from clocs.frames.make import FramePlan, leads_of_those, plan_frames
+from clocs.frames.make import FramePlan, expect_leads, leads_of_those, plan_frames
 from clocs.frames.signals import frame_count
 from clocs.frames.splits import PARTS
 from clocs.frames.views import ALL_LEADS
@@ -262,30 +262,9 @@ def store_leads(
     """
     wanted = leads_of(checkpoint, leads)
     found = _leads_there(checkpoint, store, wanted)
-    missing = [lead for lead in wanted if lead not in found]
-    if not found:
-        trained = "the encoder was trained on" if leads is None else "`leads` are"
-        raise SettingError(
-            f"{trained} {', '.join(wanted)}, and {store.path} has none of them; "
-            f"{how_to_use(store, known_leads(checkpoint))}"
-        )
-    if missing:
-        warn(
-            f"{store.path} has no lead {', '.join(missing)}: it is embedded from "
-            f"{', '.join(found)} alone"
-        )
+    reader = "the encoder was trained on" if leads is None else "`leads` are"
+    expect_leads(store, wanted, found, reader=reader, known=known_leads(checkpoint))
     return wanted
-
-
-def how_to_use(store: Store, known: Sequence[str]) -> str:
-    """What to do with a store without wanted leads, for an encoder that knows only some, if any."""
-    usable = [lead for lead in store.leads if not known or lead in known]
-    if usable:
-        return f"choose from {', '.join(usable)} with `leads`"
-    return (
-        f"it has {', '.join(store.leads)}; if one of them is another name of a lead, say so with "
-        f"`clocs prepare --lead-names {store.leads[0]}=II`"
-    )
 
 
 def _leads_there(checkpoint: Checkpoint, store: Store, wanted: Sequence[str]) -> list[str]:

@@ -44,7 +44,14 @@ from clocs.recording import (
     unnamed_lead,
 )
 from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, expect_unit, stack
+from clocs.training.embed import (
+    AT_ONCE,
+    MIN_ROWS,
+    MIN_ROWS_OF_MANY_LEADS,
+    expect_finite,
+    expect_unit,
+    stack,
+)
 from clocs.training.signals import Signals
 from clocs.workers import group_runs
 
@@ -425,12 +432,8 @@ def encoded_by_all(
         scale = torch.from_numpy(scales).to(flat.device).view(starts.shape)
         x = Signals(flat, samples).as_input(one.card, starts, scale)
         x = x.expand(len(checkpoints), *x.shape[-3 if many else -2 :])
-        z: NDArray[np.float32] = encoder.encode(weights, buffers, x)[:, : len(batch)].cpu().numpy()
-        if not np.isfinite(z).all():
-            raise CheckpointError(
-                "this encoder gives vectors that are not finite; its training diverged"
-            )
-        yield batch, z
+        z = expect_finite(encoder.encode(weights, buffers, x)[:, : len(batch)])
+        yield batch, z.cpu().numpy()
 
 
 def _batches(windows: Iterable[Windows], most: int) -> Iterator[Windows]:
