@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ import pytest
 
 from clocs.evaluation.bootstrap import mean_weights
 from clocs.experiments import comparisons, paper
-from clocs.experiments.comparisons import chosen_schedule
-from clocs.experiments.grid import CHOSEN_SCHEDULES, Cell, Pretraining, run_name
+from clocs.experiments.grid import BEST_FORMS, FORMS, Cell, Pretraining, forms, run_name
 from clocs.experiments.report import report
 from clocs.experiments.results import DRAWS, RUNS, Results, open_results, read_draws, value_of
 
@@ -59,9 +59,11 @@ def test_the_folder_is_light() -> None:
     assert sum(path.stat().st_size for path in RESULTS.rglob("*") if path.is_file()) < 8e6
 
 
-def test_byols_schedules_on_further_splits_are_those_chosen_on_the_first(results: Results) -> None:
-    chosen = {dataset: chosen_schedule(results, dataset) for dataset in CHOSEN_SCHEDULES}
-    assert chosen == CHOSEN_SCHEDULES
+def test_the_best_form_of_each_method_is_that_of_validation_patients(results: Results) -> None:
+    for dataset, method in product(BEST_FORMS, FORMS):
+        cells = [Cell(encoder, dataset, "linear") for encoder in forms(method, dataset)]
+        best = comparisons.best_on_validation(results, cells)
+        assert best == cells[BEST_FORMS[dataset][method]], (dataset, method)
 
 
 def test_other_random_numbers_move_no_verdict_of_the_primary_family(

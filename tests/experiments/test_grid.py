@@ -14,13 +14,16 @@ import pytest
 from clocs.errors import SettingError
 from clocs.experiments import paper
 from clocs.experiments.claims import claims
-from clocs.experiments.comparisons import better_schedule, chosen_schedule
 from clocs.experiments.grid import (
+    FORMS,
     NAMES,
+    SPLIT_SEEDS,
     Cell,
     Pretraining,
+    at_best,
     cell_of,
     grid,
+    on_split,
     only,
     paper_values,
     run_name,
@@ -184,49 +187,15 @@ def test_twelve_leads_have_the_columns_of_tables_1_and_2() -> None:
         assert ours < printed
 
 
-def test_byols_schedule_is_chosen_by_validation_patients_alone() -> None:
-    runs = {}
-    for cell in grid("byol-fixed"):
-        p, linear = cell.pretraining, cell.task == "linear"
-        best_validation = 100 if p.dataset == "chapman" else 200
-        result = {
-            "auc_validation": [0.9, 0.8] if p.epochs == best_validation else [0.9, 0.7],
-            "auc_mean": 0.99 if p.epochs == 25 else 0.5,
-        }
-        if linear:
-            runs[run_name(cell, 2)] = finished(run_name(cell, 2), result)
-    results = Results(runs, {})
-    assert chosen_schedule(results, "chapman") == 100
-    assert chosen_schedule(results, "physionet2020") == 200
-    del runs[next(iter(runs))]
-    assert chosen_schedule(Results(runs, {}), "chapman") is None  # not all are scored
-
-
-def test_claims_against_byol_count_the_better_of_its_two_schedules() -> None:
-    early = Cell(Pretraining("byol", "chapman"), "chapman", "linear")
-    cmsc = Cell(Pretraining("cmsc", "chapman"), "chapman", "linear")
-    fixed = [c for c in grid("byol-fixed") if (c.task, c.downstream) == ("linear", "chapman")]
-
-    def scored(test_auc: float) -> Results:
-        auc = {early: 0.6, cmsc: 0.8} | dict.fromkeys(fixed, test_auc)
-        found = {
-            run_name(cell, 2): finished(
-                run_name(cell, 2),
-                {"auc_mean": value, "auc_std": 0.0, "auc_validation": [value, value]},
-            )
-            for cell, value in auc.items()
-        }
-        return Results(found, {})
-
-    about = "Linear (table 1): CMSC is above BYOL and above SimCLR on both datasets"
-    for test_auc, held in ((0.7, "1 of 1"), (0.9, "0 of 1"), (0.5, "1 of 1")):
-        results = scored(test_auc)
-        better = better_schedule(results, early)
-        assert (better == early) == (test_auc < 0.6)
-        claim = next(c for c in claims(results) if c.about == about)
-        assert claim.ours.startswith(held)
-    assert better_schedule(Results({}, {}), early) == early
-    assert better_schedule(scored(0.9), cmsc) == cmsc
+def test_the_best_forms_are_scored_in_tables_1_and_2_on_all_splits() -> None:
+    cells = grid("forms")
+    for cell in (*grid("table-1"), *grid("table-2")):
+        if cell.pretraining.method in FORMS:
+            best = at_best(cell)
+            assert best.pretraining.method == cell.pretraining.method
+            assert {on_split(best, seed) for seed in SPLIT_SEEDS} | {best} <= set(cells)
+    untrained = Cell(Pretraining("random", "chapman"), "chapman", "linear")
+    assert at_best(untrained) == untrained
 
 
 def finished(name: str, result: dict[str, Any]) -> Run:

@@ -330,7 +330,7 @@ def reproduce(
 
     Args:
         names: What to run: table-1, table-2, table-1-splits, table-2-splits, table-1-12,
-            table-2-12, byol-fixed, ablations, factorial, forms, label-efficiency,
+            table-2-12, ablations, factorial, forms, label-efficiency,
             linear-converged, more-with-less, patient-distances, perturbations, byol-decay,
             embedding-dim, labelled-fraction, appendix-linear, appendix-transfer or all; or
             report, which writes what is done as one page, Markdown tables and JSON, beside the

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from clocs.evaluation.bootstrap import Comparison, correct
 from clocs.experiments import paper
-from clocs.experiments.comparisons import apart, better_schedule, compare_cells
+from clocs.experiments.comparisons import apart, compare_cells
 from clocs.experiments.grid import CHAINS, TRANSFERS, Cell, Pretraining, cell_for, grid, perturbed
 from clocs.experiments.results import Results, Value, over_seeds_alone, papers
 
@@ -146,9 +146,9 @@ def _counted(
 
     All of them are needed, or as many as the paper claims.
     """
-    printed = [(_best(_theirs, a, pick), _best(_theirs, b)) for a, b in pairs]
+    printed = [(_best(_scored, a, pick), _best(_scored, b)) for a, b in pairs]
     recount = sum(a.auc > b.auc for a, b in printed if a and b)
-    look = partial(_ours, results)
+    look = partial(_scored, look=results.ours)
     ours = [(_best(look, a, pick), _best(look, b)) for a, b in pairs]
     made = [(a, b) for a, b in ours if a and b]
     held, missing = sum(a.auc > b.auc for a, b in made), len(pairs) - len(made)
@@ -194,11 +194,7 @@ def _if_exchangeable(first: int, second: int, pick: Callable[..., Scored]) -> fl
     return first / (first + second)
 
 
-def _ours(results: Results, cell: Cell) -> Scored | None:
-    return _theirs(better_schedule(results, cell), results.ours)
-
-
-def _theirs(cell: Cell, look: Callable[[Cell], Value | None] = papers) -> Scored | None:
+def _scored(cell: Cell, look: Callable[[Cell], Value | None] = papers) -> Scored | None:
     value = look(cell)
     return None if value is None else Scored(value.mean, cell)
 
@@ -218,7 +214,7 @@ def _best(
 
 def _worst_and_best(results: Results) -> Claim:
     chains = [[perturbed(method, chain) for chain in CHAINS] for method in ("cmsc", "simclr")]
-    look = partial(_ours, results)
+    look = partial(_scored, look=results.ours)
     low, high = _best(look, chains[0], min), _best(look, chains[1])
     about = "Perturbations: the worst CMSC is above the best SimCLR (PhysioNet 2020, linear)"
     claim = _counted(results, about, "0.661 vs 0.636", [(chains[0], chains[1])], pick=min)

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from clocs.evaluation.bootstrap import Comparison, Sampled, correct, paired
 from clocs.experiments import paper
-from clocs.experiments.comparisons import best_on_validation, compare_cells
 from clocs.experiments.grid import (
     FACTORIAL_LOSSES,
     FACTORS,
@@ -157,42 +156,17 @@ def _effect_table(found: Sequence[Effect]) -> Table:
 
 
 def forms_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
-    """The forms of each method: AUC on validation patients, which chooses, and on test patients.
-
-    Then, where all forms of a dataset are scored, the best of CLOCS beside each rival at its best.
-    """
+    """The forms of each method: AUC on validation patients, which chooses, and on test patients."""
     made = []
     for dataset in paper.PRETRAIN:
         rows = []
-        best: dict[str, Cell | None] = {}
-        for method in FORMS:
-            own = [Cell(encoder, dataset, "linear") for encoder in forms(method, dataset)]
-            best[method] = best_on_validation(results, own)
-            for cell in own:
-                entries = [entry_of(results, cell, name) for name in ("auc_validation", "auc")]
-                rows.append((form_title(cell.pretraining), entries))
+        for encoder in (one for method in FORMS for one in forms(method, dataset)):
+            cell = Cell(encoder, dataset, "linear")
+            entries = [entry_of(results, cell, name) for name in ("auc_validation", "auc")]
+            rows.append((form_title(encoder), entries))
         title = f"{paper.DATASET_TITLES[dataset]}, linear, F = 0.5"
         made.append(Table(title, [], ["validation", "test"], rows))
-        known = [cell for cell in best.values() if cell is not None]
-        if len(known) == len(FORMS):
-            made.append(_beside_rivals(results, known))
     return made
-
-
-def _beside_rivals(results: Results, best: Sequence[Cell]) -> Table:
-    """The best of CLOCS, by validation patients, minus each rival, by a paired test."""
-    ours = [cell for cell in best if cell.pretraining.method in paper.CLOCS]
-    own = best_on_validation(results, ours)
-    assert own is not None
-    rows = []
-    for rival in (cell for cell in best if cell not in ours):
-        if (c := compare_cells(results, own, rival)) is not None:
-            gap = TableEntry(ours=Value(c.difference, None), ci95=(c.ci95[0], c.ci95[1]))
-            rows.append((form_title(rival.pretraining), [gap]))
-    title = (
-        f"{paper.METHOD_TITLES[own.pretraining.method]} at its best minus each rival at its best"
-    )
-    return Table(f"{title}: first split, exploratory", [], ["test"], rows)
 
 
 def form_title(encoder: Pretraining) -> str:

@@ -2,7 +2,7 @@
 
 A cell is one encoder scored somewhere. The tables' cells come from the paper's numbers, one for
 one; the figures' settings, which the paper gives in its text, are the short lists below, and so are
-the experiments that the paper does not have: more patient splits, BYOL with a fixed schedule,
+the experiments that the paper does not have: more patient splits, every method at its best,
 ablations of CMSC, and label efficiency.
 """
 
@@ -28,9 +28,6 @@ CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without early stopping
 TRANSFERS = (("physionet2020", "cardiology"), ("chapman", "physionet2017"))  # of more-with-less
 FEW = (0.25, 0.5, 0.75)
 SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0
-SCHEDULES = (25, 50, 100, 200, 400)  # epochs of BYOL, without early stopping
-# the schedules with the best validation AUC on the first patient split; they are run on the others
-CHOSEN_SCHEDULES = {"chapman": 200, "physionet2020": 100}
 # pre-trainings that differ from CMSC's own in one thing: the title of a row, and fields of
 # `clocs.pretraining.plan.Plan`
 VARIANTS: dict[str | None, tuple[str, dict[str, Any]]] = {
@@ -124,6 +121,11 @@ FORMS_OF_EQUAL_FRAMES: dict[str, tuple[dict[str, Any], ...]] = {
     "simclr": ({"perturb": "sa_t", "variant": "warm"}, {"perturb": _BOTH, "variant": "leads-warm"}),
     "byol": ({"perturb": _BOTH, "epochs": 100, "tau_d": 0.99},),
     "mtssl": ({"epochs": 50, "variant": "tasks-moved"},),
+}
+# Which of the forms has the best linear AUC on validation patients of the first split.
+BEST_FORMS = {
+    "chapman": {"cmsc": 0, "cmlc": 4, "cmsmlc": 6, "simclr": 2, "byol": 5, "mtssl": 2},
+    "physionet2020": {"cmsc": 0, "cmlc": 0, "cmsmlc": 0, "simclr": 0, "byol": 0, "mtssl": 0},
 }
 # What a loss compares, one factor at a time: views of random leads, of two segments, and whose
 # instances are positives. All have the same perturbations and about the same number of steps.
@@ -341,23 +343,6 @@ def _on_other_splits(cells: Sequence[Cell]) -> list[Cell]:
     return [on_split(cell, seed) for seed in SPLIT_SEEDS for cell in cells if not cell.split_seed]
 
 
-def _byol_fixed() -> list[Cell]:
-    """BYOL after each schedule, linear on its own dataset and fine-tuned on the others.
-
-    Early stopping on its own loss picks nearly untrained networks: the loss also falls when the
-    embeddings collapse. The chosen schedules are scored on all patient splits, as the tables are.
-    """
-    tasks: list[tuple[CellTask, str, str]] = [("linear", d, d) for d in paper.PRETRAIN]
-    tasks += [("finetune", p, d) for p, d in paper.PAIRS]
-    first = [
-        Cell(Pretraining("byol", dataset, epochs=epochs), downstream, task)
-        for task, dataset, downstream in tasks
-        for epochs in SCHEDULES
-    ]
-    chosen = [c for c in first if c.pretraining.epochs == CHOSEN_SCHEDULES[c.pretraining.dataset]]
-    return first + _on_other_splits(chosen)
-
-
 def _ablations() -> list[Cell]:
     """CMSC with one thing changed at a time, and scored on the frames it was trained on."""
     encoders = [Pretraining("cmsc", d, variant=v) for d in paper.PRETRAIN for v in ABLATIONS]
@@ -408,13 +393,25 @@ def forms(method: str, dataset: str) -> list[Pretraining]:
     return [Pretraining(method, dataset, **form) for form in chosen]
 
 
+def at_best(cell: Cell) -> Cell:
+    """The same with the best form of its method; a method without forms stays."""
+    p = cell.pretraining
+    if p.method not in FORMS:
+        return cell
+    return replace(cell, pretraining=forms(p.method, p.dataset)[BEST_FORMS[p.dataset][p.method]])
+
+
 def _forms() -> list[Cell]:
-    return [
+    """All forms, linear on the first split; then the best in tables 1 and 2, on all splits."""
+    every = [
         Cell(encoder, dataset, "linear")
         for dataset in paper.PRETRAIN
         for method in FORMS
         for encoder in forms(method, dataset)
     ]
+    tables = [cell for cell in (*_table(1), *_table(2)) if cell.pretraining.method in FORMS]
+    best = [at_best(cell) for cell in tables if not cell.split_seed]
+    return [*every, *best, *_on_other_splits(best)]
 
 
 def _label_efficiency() -> list[Cell]:
@@ -474,7 +471,6 @@ GRIDS: dict[str, Callable[[], list[Cell]]] = {
     "table-2": partial(_table, 2),
     "table-1-splits": lambda: _on_other_splits(_table(1)),
     "table-2-splits": lambda: _on_other_splits(_table(2)),
-    "byol-fixed": _byol_fixed,
     "label-efficiency": _label_efficiency,
     "ablations": _ablations,
     "factorial": _factorial,

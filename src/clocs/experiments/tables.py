@@ -10,7 +10,7 @@ from typing import Any
 
 from clocs.experiments import comparisons, paper
 from clocs.experiments import grid as grids
-from clocs.experiments.comparisons import COLUMNS, Column, chosen_schedule, signed
+from clocs.experiments.comparisons import COLUMNS, Column, signed
 from clocs.experiments.grid import Cell, CellTask, Pretraining, cell_for, grid
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results, Value, papers, value_of
@@ -219,18 +219,17 @@ _CARDIOLOGY: _Layout = (
 def split_table(results: Results, task: CellTask, layout: _Layout | None = None) -> Table:
     """Table 1 or 2, or some columns of it, over split seeds: mean and sd over splits.
 
-    On the splits that all have; BYOL also with its chosen schedule.
+    On the splits that all have; every method as in the paper and at its best.
     """
     over = "Over" if layout is None else "Cardiology over"
     layout = layout or (_TRANSFER if task == "finetune" else _LINEAR)
-    cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("byol-fixed"))
+    cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("forms"))
     rows: list[tuple[str, list[Cell]]] = []
     for method, label in _METHODS:
-        rows.append((label, [cell_for(task, method, *pair) for pair in layout[0]]))
-        if method == "byol":
-            chosen = grids.CHOSEN_SCHEDULES
-            fixed = [cell_for(task, method, *pair, epochs=chosen[pair[0]]) for pair in layout[0]]
-            rows.append((f"{label}, fixed schedule", fixed))
+        own = [cell_for(task, method, *pair) for pair in layout[0]]
+        rows.append((label, own))
+        if method in grids.FORMS:
+            rows.append((f"{label}, at its best", [grids.at_best(cell) for cell in own]))
     known = [c for _, row in rows for c in row if c in cells and results.ours(c) is not None]
     common = [
         split
@@ -264,30 +263,6 @@ def _over_splits(results: Results, cell: Cell, splits: Sequence[int]) -> TableEn
         ci95=comparisons.interval_over_splits(results, cell, splits),
         left_out=sum(results.left_out(one) for one in cells),
     )
-
-
-def schedule_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
-    """BYOL after each number of epochs: validation and test AUC, and transfers."""
-    chosen = {d: chosen_schedule(results, d) for d in paper.PRETRAIN}
-    linear: list[Row] = []
-    transfers: list[Row] = []
-    for epochs in (None, *grids.SCHEDULES):
-        places = [paper.DATASET_TITLES[d] for d, own in chosen.items() if epochs and own == epochs]
-        label = f"{epochs} epochs" + (f" (chosen on {' and '.join(places)})" if places else "")
-        label = label if epochs else "early stopping, as in the paper"
-        encoders = {d: Pretraining("byol", d, epochs=epochs) for d in paper.PRETRAIN}
-        own = [Cell(encoder, d, "linear") for d, encoder in encoders.items()]
-        names = ("auc_validation", "auc")
-        linear.append((label, [entry_of(results, cell, name) for cell in own for name in names]))
-        tuned = [Cell(encoders[p], d, "finetune") for p, d in paper.PAIRS]
-        transfers.append((label, [entry_of(results, cell, "auc") for cell in tuned]))
-    titles = paper.DATASET_TITLES
-    columns = [f"{titles[d]}, {part}" for d in paper.PRETRAIN for part in ("validation", "test")]
-    to = [f"{titles[p]} → {titles[d]}" for p, d in paper.PAIRS]
-    return [
-        Table("Linear, F = 0.5: validation and test AUC", [], columns, linear),
-        Table("Fine-tuned, F = 0.5: test AUC", [], to, transfers),
-    ]
 
 
 def ablation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
@@ -433,7 +408,9 @@ def small_table(results: Results) -> str:
         best = max(known, key=lambda v: v.mean) if len(known) == len(found) else None
         rows["untrained (the better of two)"].append(best)
     for method in ("mtssl", "byol", "simclr", *paper.CLOCS):
-        rows[paper.METHOD_TITLES[method]] = [results.ours(cell(method, c)) for c in _SMALL]
+        own, title = [cell(method, column) for column in _SMALL], paper.METHOD_TITLES[method]
+        rows[title] = [results.ours(one) for one in own]
+        rows[f"{title}, at its best"] = [results.ours(grids.at_best(one)) for one in own]
     columns = zip(*rows.values(), strict=True)
     tops = [max((value.mean for value in own if value), default=0.0) for own in columns]
     lines = []
@@ -457,7 +434,6 @@ TABLES: dict[str, Callable[[Results, Sequence[Cell]], list[Table]]] = {
     "table-2": partial(main_tables, task="finetune"),
     "table-1-splits": lambda results, cells: [split_table(results, "linear")],
     "table-2-splits": lambda results, cells: [split_table(results, "finetune")],
-    "byol-fixed": schedule_tables,
     "label-efficiency": efficiency_tables,
     "ablations": ablation_tables,
     "table-1-12": partial(main_tables, task="linear", leads=12),
