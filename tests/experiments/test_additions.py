@@ -114,6 +114,7 @@ def test_so_many_patients_are_labeled_and_more_than_there_are_is_said_to_be_miss
         ("table-1-splits", 64, 58, 8, 2),
         ("table-2-splits", 208, 20, 16, 20),
         ("ablations", 11, 10, 3, 2),
+        ("forms", 324, 144, 30, 12),
         ("label-efficiency", 1162, 20, 80, 20),
     ],
 )

@@ -126,9 +126,9 @@ def test_verdicts_name_columns_differences_and_splits() -> None:
     lines = verdicts_markdown([*of_family("MT-SSL"), *of_family("SimCLR")]).splitlines()
     assert [line.partition(":")[0] for line in lines] == ["- **MT-SSL**", "- **SimCLR**"]
     assert lines[0].startswith(
-        "- **MT-SSL**: below in 6 of 6: Chapman → Cardiology (−0.050, 0 of 1 splits), "
+        "- **MT-SSL**: below in 6 of 6: Chapman → Cardiology (−0.050, 0 of 1 split), "
     )
     assert lines[1].startswith(
-        "- **SimCLR**: above in 6 of 6: Chapman → Cardiology (+0.020, 1 of 1 splits), "
+        "- **SimCLR**: above in 6 of 6: Chapman → Cardiology (+0.020, 1 of 1 split), "
     )
-    assert all(line.endswith(").") and line.count(" splits)") == 6 for line in lines)
+    assert all(line.endswith(").") and line.count(" split)") == 6 for line in lines)

@@ -45,12 +45,13 @@ COLUMNS: tuple[Column, ...] = (  # of tables 1 and 2: E = 128, F = 0.5, four lea
     *(("finetune", *pair) for pair in paper.PAIRS),
 )
 RULE = (
-    "Seeds and patients were resampled, and patient splits where a column has several (50,000 "
-    "draws); the table counts the differences that hold. Primary: the best of CMSC, CMLC and "
-    "CMSMLC against MT-SSL, BYOL, SimCLR and the stronger untrained encoder, each method in the "
-    "best of eight forms, p corrected by Holm's method over all rivals and columns of tables 1 and "
-    "2 together. The rest is exploratory: methods as in the paper, corrected over the columns for "
-    "each pair of a method and a rival. Transfers use the encoders of the first split."
+    "Seeds and patients were resampled (2,000 draws), and patient splits where a column has "
+    "several (50,000 draws); the table counts the differences that hold. Primary: the best of "
+    "CMSC, CMLC and CMSMLC against MT-SSL, BYOL, SimCLR and the stronger untrained encoder, each "
+    "method in the best of eight forms, p corrected by Holm's method over all rivals and columns "
+    "of tables 1 and 2 together. The rest is exploratory: methods as in the paper, corrected over "
+    "the columns for each pair of a method and a rival. Transfers use the encoders of the first "
+    "split."
 )
 
 
@@ -300,7 +301,7 @@ def verdicts_markdown(made: Sequence[Contest]) -> str:
         for verdict in ("above", "below"):
             where = [
                 f"{one.where} ({signed(one.comparison.difference)}, {one.ahead[0]} of "
-                f"{one.ahead[1]} splits)"
+                f"{one.ahead[1]} split{'s' if one.ahead[1] > 1 else ''})"
                 for one in columns
                 if one.comparison.verdict == verdict
             ]

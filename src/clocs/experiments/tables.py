@@ -62,7 +62,7 @@ class TableEntry:
         """Ours with its interval; in parentheses, ours by logits and the paper's."""
         ours = self.why_not.replace("|", "\\|") if self.ours is None else str(self.ours)
         ours = f"**{ours}**" if self.best else ours
-        ours += "†" if self.beats_random is False else ""
+        ours += "†" if self.ours and self.beats_random is False else ""
         ours += "‡" if self.left_out else ""
         ours += f" [{self.ci95[0]:.3f}, {self.ci95[1]:.3f}]" if self.ci95 else ""
         if self.paper is None:
@@ -180,14 +180,27 @@ def perturbation_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
 def main_tables(
     results: Results, cells: Sequence[Cell], task: CellTask, leads: int = 4
 ) -> list[Table]:
-    """Table 1 or 2; Cardiology over patient splits as well."""
+    """Table 1 or 2, with four leads every method in both forms; Cardiology over splits as well."""
     title = f"E = 128, F = 0.5, {'four' if leads == 4 else 'twelve'} leads"
     if task == "linear-converged":
         title = "Standardized features, solved to convergence, L2 chosen on the validation set"
-    made = [score_table(results, task, title=title, cells=cells, leads=leads)]
-    if (task, leads) == ("finetune", 4):
-        made.append(split_table(results, task, _CARDIOLOGY))
-    return made
+    if leads != 4 or task == "linear-converged":
+        return [score_table(results, task, title=title, cells=cells, leads=leads)]
+    layout = _TRANSFER if task == "finetune" else _LINEAR
+    every = [*cells, *grid("forms")]
+    made = [table_of(results, title, _both_forms(task, layout), every, layout[1:])]
+    return made if task == "linear" else [*made, split_table(results, task, _CARDIOLOGY)]
+
+
+def _both_forms(task: CellTask, layout: _Layout) -> list[tuple[str, list[Cell]]]:
+    """Rows of table 1 or 2: every method as in the paper, and at its best."""
+    rows = []
+    for method, label in _METHODS:
+        own = [cell_for(task, method, *pair) for pair in layout[0]]
+        rows.append((label, own))
+        if method in grids.FORMS:
+            rows.append((f"{label}, at its best", [grids.at_best(cell) for cell in own]))
+    return rows
 
 
 def appendix_tables(results: Results, cells: Sequence[Cell], task: CellTask) -> list[Table]:
@@ -224,12 +237,7 @@ def split_table(results: Results, task: CellTask, layout: _Layout | None = None)
     over = "Over" if layout is None else "Cardiology over"
     layout = layout or (_TRANSFER if task == "finetune" else _LINEAR)
     cells = set(grid("table-2" if task == "finetune" else "table-1")) | set(grid("forms"))
-    rows: list[tuple[str, list[Cell]]] = []
-    for method, label in _METHODS:
-        own = [cell_for(task, method, *pair) for pair in layout[0]]
-        rows.append((label, own))
-        if method in grids.FORMS:
-            rows.append((f"{label}, at its best", [grids.at_best(cell) for cell in own]))
+    rows = _both_forms(task, layout)
     known = [c for _, row in rows for c in row if c in cells and results.ours(c) is not None]
     common = [
         split
