@@ -1,4 +1,4 @@
-"""Files: atomic writes, locks, limits of reading, errors in words, CSV, the cache, and hashes.
+"""Files: atomic writes, locks, limits of reading and reading ahead, errors, CSV, cache, hashes.
 
 No real recording meets the limits: 24 hours of twelve leads at 1000 Hz are 2 GB of int16.
 """
@@ -15,7 +15,9 @@ import re
 import secrets
 import stat
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,9 @@ from clocs.errors import (
     SettingError,
     UnusableError,
 )
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_BYTES = 4 << 30  # of one file, unpacked, and of one recording's int16 samples
 MAX_HEADER_BYTES = 1 << 20  # of a WFDB header
@@ -102,6 +107,35 @@ def reading_limits() -> ReadingLimits:
     return ReadingLimits(int(memory * 2**30), from_environment("CLOCS_READ_SECONDS", 120.0))
 
 
+def prefetch(
+    act: Callable[[T], R], items: Iterable[T], most: int, *, threads: int | None = None
+) -> Iterator[R]:
+    """`act` of each item, in order; up to `most` of them are done before they are needed.
+
+    Items are taken in the caller's thread; an error is raised where its result would have come.
+    """
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(pool.submit(act, item))
+            if len(waiting) >= most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def group_runs(items: Iterable[T], key: Callable[[T], object], most: int) -> Iterator[list[T]]:
+    """Runs of consecutive items with equal keys, at most so many together."""
+    run: list[T] = []
+    for item in items:
+        if run and (len(run) == most or key(item) != key(run[0])):
+            yield run
+            run = []
+        run.append(item)
+    if run:
+        yield run
+
+
 def from_environment(name: str, default: float) -> float:
     """A number in the environment, or the default; SettingError where it is none or too small."""
     text = os.environ.get(name, "")
@@ -114,7 +148,6 @@ def from_environment(name: str, default: float) -> float:
     return value
 
 
-T = TypeVar("T")
 LOCK = ".lock"
 _ENDING = 300.0  # seconds in which a process that was lost must have ended
 _AGAIN = 0.2  # seconds between two attempts

@@ -22,8 +22,7 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -506,35 +505,6 @@ def keep_memory() -> None:
     for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
         mallopt(option, 256 << 20)
     mallopt(_TOP_PAD, 16 << 20)
-
-
-def prefetch(
-    act: Callable[[T], R], items: Iterable[T], most: int, *, threads: int | None = None
-) -> Iterator[R]:
-    """`act` of each item, in order; up to `most` of them are done before they are needed.
-
-    Items are taken in the caller's thread; an error is raised where its result would have come.
-    """
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        waiting: deque[Future[R]] = deque()
-        for item in items:
-            waiting.append(pool.submit(act, item))
-            if len(waiting) >= most:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def group_runs(items: Iterable[T], key: Callable[[T], object], most: int) -> Iterator[list[T]]:
-    """Runs of consecutive items with equal keys, at most so many together."""
-    run: list[T] = []
-    for item in items:
-        if run and (len(run) == most or key(item) != key(run[0])):
-            yield run
-            run = []
-        run.append(item)
-    if run:
-        yield run
 
 
 def main() -> None:

@@ -52,8 +52,8 @@ def execute(command: click.Command, given: dict[str, Any], *, as_json: bool) -> 
         for name, one in inspect.signature(action).parameters.items()
         if one.kind is one.KEYWORD_ONLY
     }
-    module, _, name = command.row.calls.rpartition(".")  # type: ignore[attr-defined]
-    function = getattr(import_module(module or "clocs"), name)
+    module, name = command.function  # type: ignore[attr-defined]
+    function = getattr(import_module(module), name)
     rest = {name: value for name, value in given.items() if name not in own}
     call = Call(command, function, rest, as_json)
     answer = action(call, **{name: value for name, value in given.items() if name in own})

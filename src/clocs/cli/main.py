@@ -102,7 +102,8 @@ class Command(click.Command):
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        own = read_function(*_where(row), spread=row.spread)
+        self.function = _where(row)
+        own = read_function(*self.function, spread=row.spread)
         action = read_function(ACTIONS, row.name)
         known = own.parameters | (read_options(row.rows) if row.rows else {}) | action.parameters
         typed = row.arguments.split()

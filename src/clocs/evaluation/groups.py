@@ -42,8 +42,8 @@ from clocs.frames.splits import PARTS, ValidationLabels
 from clocs.frames.views import ALL_LEADS, with_seconds
 from clocs.registry import chosen_options
 from clocs.training import Settings
-from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen
-from clocs.training.embed import StoreVectors, expect_unit
+from clocs.training.checkpoint import Checkpoint, check_no_leak, copies_of_seen, expect_unit
+from clocs.training.embed import StoreVectors
 from clocs.training.loop import SAVE_EVERY, Epoch
 
 AGES = (18, 40, 60, 80)  # years at which the next age group begins

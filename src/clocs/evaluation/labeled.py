@@ -24,8 +24,8 @@ from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, ValidationLabels, keys_of, labeled_subset, row_keys
 from clocs.frames.views import Instances, Views, instances
 from clocs.training import Settings
-from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import StoreVectors, embed_instances, embedded_pieces, expect_finite
+from clocs.training.checkpoint import Checkpoint, expect_finite
+from clocs.training.embed import StoreVectors, embed_instances, embedded_pieces
 from clocs.training.loop import SAVE_EVERY, Epoch, Trained
 
 By = Literal["frame", "patient", "recording"]

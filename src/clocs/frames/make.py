@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from clocs.errors import SettingError, warn
+from clocs.files import group_runs, prefetch
 from clocs.frames.frames import ABSENT, SEXES, Frames
 from clocs.frames.signals import (
     LONG,
@@ -43,7 +44,6 @@ from clocs.recording import (
     with_derived,
 )
 from clocs.store.store import Store
-from clocs.workers import group_runs, prefetch
 
 # recording, (own leads, samples) steps, (own leads,) gain and baseline
 _Decoded: TypeAlias = tuple[int, NDArray[np.int16], NDArray[np.float64], NDArray[np.int64]]

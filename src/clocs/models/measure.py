@@ -14,7 +14,7 @@ import torch
 
 from clocs._version import __version__
 from clocs.errors import ClocsError, SettingError, UnusableError
-from clocs.files import private_folder, sha256_of, write_atomic
+from clocs.files import prefetch, private_folder, sha256_of, write_atomic
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, read_several, without_folders
 from clocs.measurements.intervals import UNITS, Beats, Measure, find_beats, measure_beats
@@ -27,7 +27,6 @@ from clocs.patients.sources import RecordingOrError, stores_and_files
 from clocs.recording import Recording, check_varies
 from clocs.store.kept import KeptTable
 from clocs.store.store import Store
-from clocs.workers import prefetch
 
 Progress = Callable[[int, int], None]
 TABLES = (".parquet", ".csv", ".json")

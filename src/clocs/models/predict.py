@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError
-from clocs.files import private_folder
+from clocs.files import prefetch, private_folder
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import find_recordings, read_several
 from clocs.frames.signals import frame_count
@@ -51,7 +51,6 @@ from clocs.recording import Recording, with_derived
 from clocs.sealed import own_hash
 from clocs.store.store import Store
 from clocs.training.signals import pick_device
-from clocs.workers import prefetch
 
 Progress = Callable[[int, int], None]
 MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata

@@ -43,8 +43,8 @@ from clocs.patients.rows import (
 from clocs.patients.sources import ReadFile, file_windows, read_files, stores_and_files
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.store import Store
-from clocs.training.checkpoint import Checkpoint, load_checkpoint
-from clocs.training.embed import AT_ONCE, StoreVectors, expect_unit, filled
+from clocs.training.checkpoint import Checkpoint, expect_unit, load_checkpoint
+from clocs.training.embed import AT_ONCE, StoreVectors, filled
 from clocs.training.signals import pick_device
 
 

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from clocs.errors import CheckpointError, ClocsError, SettingError, UnusableError, warn
+from clocs.files import group_runs
 from clocs.frames.frames import ABSENT
 from clocs.frames.signals import (
     LONG,
@@ -43,17 +44,9 @@ from clocs.recording import (
     notes_of,
     unnamed_lead,
 )
-from clocs.training.checkpoint import Checkpoint
-from clocs.training.embed import (
-    AT_ONCE,
-    MIN_ROWS,
-    MIN_ROWS_OF_MANY_LEADS,
-    expect_finite,
-    expect_unit,
-    stack,
-)
+from clocs.training.checkpoint import Checkpoint, expect_finite, expect_unit
+from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, stack
 from clocs.training.signals import Signals
-from clocs.workers import group_runs
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clocs.errors import ClocsError, SettingError, UnusableError
+from clocs.files import group_runs, prefetch
 from clocs.formats.addresses import Address, parse_path_or_url
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, read_several, without_folders
@@ -29,7 +30,6 @@ from clocs.patients.encode import CutRecording, InputSpec, cut_run, placed, shap
 from clocs.recording import FrameSpec, Recording
 from clocs.store.manifest import MANIFEST
 from clocs.store.store import Store, as_store, expect_different_stores
-from clocs.workers import group_runs, prefetch
 
 _AHEAD = 4  # times `TOGETHER` recordings cut ahead of the encoder
 LONGEST = 3600.0  # seconds of a recording that is read as a whole

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from clocs.datasets.base import Dataset, Entry, Listing, Quarantined
 from clocs.errors import ClocsError, SourceError, StoreError, UnusableError
-from clocs.files import default_processes, reading_limits
+from clocs.files import default_processes, prefetch, reading_limits
 from clocs.recording import Recording, check_plausible, flat_stretches
 from clocs.store.table import row_of
-from clocs.workers import EndedError, LimitedWorkers, UnsendableError, prefetch
+from clocs.workers import EndedError, LimitedWorkers, UnsendableError
 
 _BATCH_BYTES = 2 << 20  # of samples, roughly, that one task reads
 _BATCH_ENTRIES = 16

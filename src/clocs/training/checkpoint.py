@@ -193,6 +193,24 @@ class Checkpoint:
         )
 
 
+def expect_unit(checkpoint: Checkpoint, unit: str, what: str) -> None:
+    """Refuse signals in another unit for an encoder that takes mV; the others take any unit."""
+    if checkpoint.card.in_mv and unit != "mV":
+        raise CheckpointError(
+            f"{what} is in {unit}, and this encoder reads voltages; state the unit with `unit`, or "
+            "use an encoder that takes any unit, such as cmsmlc-many-leads"
+        )
+
+
+def expect_finite(vectors: Tensor) -> Tensor:
+    """The same vectors; refuses any that are not finite."""
+    if not bool(vectors.isfinite().all()):
+        raise CheckpointError(
+            "this encoder gives vectors that are not finite; its training diverged"
+        )
+    return vectors
+
+
 def load_checkpoint(given: Checkpoint | Path | str) -> Checkpoint:
     """Read and check one checkpoint.
 

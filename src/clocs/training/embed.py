@@ -33,7 +33,7 @@ from clocs.frames.views import Instances
 from clocs.recording import FrameSpec
 from clocs.sealed import ArrayFile
 from clocs.store.manifest import VECTORS
-from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint, expect_finite, expect_unit
 from clocs.training.signals import Signals, free_memory
 
 if TYPE_CHECKING:
@@ -61,15 +61,6 @@ def stack(checkpoints: Sequence[Checkpoint]) -> tuple[Weights, Weights]:
     weights = {k: torch.cat([c.weights[k] for c in checkpoints]) for k in checkpoints[0].weights}
     buffers = {k: torch.cat([c.buffers[k] for c in checkpoints]) for k in checkpoints[0].buffers}
     return weights, buffers
-
-
-def expect_unit(checkpoint: Checkpoint, unit: str, what: str) -> None:
-    """Refuse signals in another unit for an encoder that takes mV; the others take any unit."""
-    if checkpoint.card.in_mv and unit != "mV":
-        raise CheckpointError(
-            f"{what} is in {unit}, and this encoder reads voltages; state the unit with `unit`, or "
-            "use an encoder that takes any unit, such as cmsmlc-many-leads"
-        )
 
 
 @torch.no_grad()
@@ -107,15 +98,6 @@ def embedded_pieces(
     each = [cache.by(one, device) for one in checkpoints]
     for found in filled(each, numbers, encode, max(1, AT_ONCE // len(each))):
         yield torch.from_numpy(found).to(device)
-
-
-def expect_finite(vectors: Tensor) -> Tensor:
-    """The same vectors; refuses any that are not finite."""
-    if not bool(vectors.isfinite().all()):
-        raise CheckpointError(
-            "this encoder gives vectors that are not finite; its training diverged"
-        )
-    return vectors
 
 
 @torch.no_grad()

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from clocs.encoders.base import Weights
 from clocs.errors import SettingError
+from clocs.files import prefetch
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.signals import process_memory
 from clocs.kernels.gpu import can_use_triton
 from clocs.kernels.native import native_windows
 from clocs.training.card import Card
-from clocs.workers import prefetch
 
 FLAT = 1e-6  # floor of a frame's range: a flat frame becomes zeros, not a division by zero
 AHEAD = 3  # batches gathered before they are needed
