@@ -22,9 +22,10 @@ import pytest
 import fake_dataset
 from clocs.datasets.base import Entry
 from clocs.errors import BusyError, SettingError, UnusableError
+from clocs.experiments.cluster_runner import Files, Site, score_on_node
 from clocs.experiments.grid import Cell, Pretraining
 from clocs.experiments.ledger import open_ledger
-from clocs.experiments.reproduce import Files, Site, reproduce, score_on_node
+from clocs.experiments.reproduce import reproduce
 from clocs.experiments.runner import SIMULATED, Attempt
 from clocs.files import locked
 from clocs.ray_cluster import ClusterError, Resources, Tasks, check_fits, connect, nodes
@@ -222,8 +223,8 @@ def test_a_fleet_that_fails_is_halved_so_that_one_bad_run_spoils_no_other(
             return Attempt(error="cmsc is not welcome")
         return Attempt(1.0, [{}] * len(cells))
 
-    monkeypatch.setattr("clocs.experiments.reproduce.learn_on_node", trains_nothing)
-    monkeypatch.setattr("clocs.experiments.reproduce.score_on_node", refuses_cmsc)
+    monkeypatch.setattr("clocs.experiments.cluster_runner.learn_on_node", trains_nothing)
+    monkeypatch.setattr("clocs.experiments.cluster_runner.score_on_node", refuses_cmsc)
     status = GRID(out=tmp_path, ray=cluster.address, seconds=LIMIT)
     assert (status.done, status.failed, status.left) == (1, 1, 0)
     with closing(open_ledger(tmp_path, create=False)) as ledger:
@@ -258,9 +259,9 @@ def test_an_interrupted_driver_and_a_killed_node_cost_no_result_and_change_none(
             time.sleep(0.05)
         return score_on_node(site, cells, encoders)
 
-    monkeypatch.setattr("clocs.experiments.reproduce.score_on_node", one_node_never_ends)
+    monkeypatch.setattr("clocs.experiments.cluster_runner.score_on_node", one_node_never_ends)
     killer = killed_once(cluster, victim, markers / lost)
-    for module in ("reproduce", "runner"):  # fleets of one, so that there are two of them
+    for module in ("cluster_runner", "runner"):  # fleets of one, so that there are two of them
         monkeypatch.setattr(f"clocs.experiments.{module}.MEMBERS", 1)
     status = GRID(out=tmp_path / "cluster", ray=cluster.address, seconds=LIMIT)
     assert not capsys.readouterr().out  # what Ray says of the node would be among our JSON

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra `serve`")
 
-from clocs.service.service import Batcher
+from clocs.service.batching import Batcher
 from clocs.web.shield import RefusedError
 
 T = TypeVar("T")
