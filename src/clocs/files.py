@@ -444,6 +444,20 @@ def private_folder(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+def write_beside(folders: Iterable[Path], write: Callable[[Path], None]) -> None:
+    """Write into the first folder that takes it: of a store that is still there, or of the cache.
+
+    What is written there can be made again: where no folder takes it, it is not kept.
+    """
+    for folder in folders:
+        with suppress(OSError, ClocsError):
+            if folder.parent == cache_folder():
+                private_cache(folder.parent)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            write(folder)
+            return
+
+
 def private_cache(path: Path) -> None:
     """Make a cache folder private, also one that exists, unless it holds others' files, too."""
     private_folder(path)

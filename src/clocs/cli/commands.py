@@ -173,12 +173,12 @@ def info(call: Call, *, verbose: bool = False) -> Answer:
     if kind == "store":
         shown = [tables.store_tables(facts, call.given["path"], verbose=verbose)]
     elif kind == "index":
-        shown = [tables.words_table(f"Index {facts['index']}", facts, tables.INDEX)]
+        shown = [tables.words_table(f"Index {facts['index']}", facts, tables.FACTS["index"])]
     elif kind == "classifier":
         more = f"All about it: clocs models {call.given['path']}"
         shown = [tables.scores_tables(facts, facts["scores"]), more]
     else:
-        shown = [tables.words_table("", card, tables.CARD) for card in cards]
+        shown = [tables.words_table("", card, tables.FACTS["card"]) for card in cards]
     if call.given.get("verify"):
         shown.append("Verified: everything is as it was written.")
     return Answer(facts, shown)

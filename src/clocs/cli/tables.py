@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
+import tomllib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -134,31 +136,8 @@ def said(value: Any, *, inside: bool = True) -> str:
 PARTS = ("train", "validation", "test")
 _COUNTED = ("patients", "recordings", "frames")
 _MAX_NAMED, _MAX_ROWS = 4, 20
-_NOTES = {
-    "recordings_without_leads": "recordings have none of these leads and no frame",
-    "recordings_lacking_leads": "recordings lack some of these leads and give frames of the others",
-    "recordings_with_gaps": "recordings have gaps, which cost the frames they touch",
-    "views_without_signal": "frames × leads are in gaps or flat and are skipped",
-    "frames_without_signal": "frames have no signal in any of these leads and are left out",
-    "recordings_without_label": "recordings have no label: they are for pre-training",
-    "copies": "copies: recordings with the same samples as another one",
-}
-STORE = (
-    *("dataset", "settings", "recordings", "patients", "hours", "rate", "lengths", "leads"),
-    *("all_leads", "frames × leads", "frame", "unit", "filters", "bytes", "shards"),
-    *("content_hash", "version", "vectors"),
-)
-_UNDERSTOOD = (
-    *("files", "recordings", "sampled", "patients", "recordings_per_patient", "leads", "rates"),
-    *("seconds", "units", "labels", "unlabeled", "folds", "frame", "rows_without_recording"),
-)
-CARD = (
-    *("method", "seed", "dataset", "leads", "frame", "frame_trained", "encoder", "weights"),
-    *("normalization", "training", "metrics", "split_seed", "trained_on", "recording_hashes"),
-    *("hashed_recordings", "clocs", "notice"),
-)
-_OF_MODELS = ("name", "kind", "learned on", "AUC")  # in a narrow terminal
-INDEX = ("patient", "recording", "frame", "leads", "dim", "encoder")
+_SHOWN = tomllib.loads(Path(__file__).with_name("tables.toml").read_text("utf-8"))
+FACTS, _NOTES = _SHOWN["facts"], _SHOWN["notes"]
 
 
 def grid(
@@ -210,7 +189,7 @@ def store_tables(
     kept = {**info, "frames × leads": info["frames"], "shards": info["shards"] or None}
     kept["content_hash"] = info["content_hash"][:16]  # of 64, which --json gives
     kept["vectors"] = info["vectors"] if info["vectors"]["bytes"] else None
-    facts = words_table("", kept, STORE)
+    facts = words_table("", kept, FACTS["store"])
     return Group(facts, Text(), _parts(info), Text(), _labels(info), *ending)
 
 
@@ -278,7 +257,7 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
 
 def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
     """The tables of `clocs prepare --dry-run`, from what `clocs.preview` returns."""
-    shown: list[RenderableType] = [words_table("", facts, _UNDERSTOOD), _examples(facts)]
+    shown: list[RenderableType] = [words_table("", facts, FACTS["preview"]), _examples(facts)]
     if facts["problems"]:
         rows = [
             (one["reason"], one["count"], "\n".join(one["examples"])) for one in facts["problems"]
@@ -305,7 +284,7 @@ def models_table(models: Sequence[Mapping[str, Any]], *, all_columns: bool) -> W
     """One row per shipped model."""
     from clocs.models.model_card import HEADS, cells_of
 
-    shown = [n for n, head in enumerate(HEADS) if all_columns or head in _OF_MODELS]
+    shown = [n for n, head in enumerate(HEADS) if all_columns or head in FACTS["models"]]
     rows = [[cells[n] for n in shown] for cells in map(cells_of, models)]
     return grid("Shipped models", [HEADS[n] for n in shown], rows)
 
@@ -318,17 +297,11 @@ def cards_summary(cards: list[dict[str, Any]]) -> Whole:
     return grid(f"{cards[0]['method']} on {cards[0]['dataset'] or 'nothing'}", heads, rows)
 
 
-SCORES = (
-    *("auc", "ci95", "ap", "f1", "accuracy", "calibration", "abstention", "by_sex", "by_age"),
-    *("recordings", "patients", "left_out_copies"),
-)
-
-
 def scores_tables(card: Mapping[str, Any], scores: dict[str, Any]) -> RenderableType:
     """All scores of a classifier on test patients; AUC, AP and F1 are means over classes."""
     members = f", {len(card['encoders'])} members" if len(card["encoders"]) > 1 else ""
     title = f"{card['name']} ({card['protocol']}{members}) on {scores['dataset']}, per recording"
-    overall = words_table(title, scores, SCORES)
+    overall = words_table(title, scores, FACTS["scores"])
     return Group(overall, _per_class(card, scores), _confusion(card, scores))
 
 

@@ -245,7 +245,7 @@ def _result(
         "thresholds": np.stack(thresholds),
     }
     predictions, *further = (
-        _predictions(part, scores[members][:, own], about)
+        predictions_for(part, scores[members][:, own], about)
         for part, scores, own in zip(tests, (output.test, *output.further), kept, strict=True)
     )
     logits = output.test_logits[members][:, kept[0]]
@@ -289,10 +289,10 @@ def _labeled_validation(
     return [(one[own], targets[own]) for one, own in zip(scores, known, strict=True)]
 
 
-def _predictions(
+def predictions_for(
     part: LabeledPart, scores: NDArray[np.float64], facts: dict[str, Any]
 ) -> Predictions:
-    """Those for a test part; scores: (members, rows, classes)."""
+    """Those for a test part, with these facts about them; scores: (members, rows, classes)."""
     frames = part.frames
     at_once = part.per == "recording" or part.rows.leads_at_once > 0
     return Predictions(

@@ -20,13 +20,12 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import check_resamples, clipped_interval, draws_of, plan_of
-from clocs.evaluation.groups import scores_by_sex_and_age
+from clocs.evaluation.groups import predictions_for, scores_by_sex_and_age
 from clocs.evaluation.labeled import LabeledPart, RecordingVectors, rows_with_label
-from clocs.evaluation.result import Predictions, numbered, plain
+from clocs.evaluation.result import Predictions, plain
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import expect_leads, leads_of_those, make_frames
 from clocs.frames.splits import split_of
-from clocs.frames.views import ALL_LEADS
 from clocs.models.classifier import Classifier, as_classifier, distance, ecg_share_and_flat
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card, ClassifierCard
@@ -281,31 +280,24 @@ def _scores(
 
 def predictions_of(card: ClassifierCard, scored: ScoredPart) -> Predictions:
     """Calibrated probabilities of these recordings, as paired tests and figures take them."""
-    frames, frame, encoder = scored.part.frames, scored.part.frame, card.encoders[0]
+    frames, encoder = scored.part.frames, card.encoders[0]
     chances = probabilities(scored.logits, np.array(card.temperature), multilabel=card.multilabel)
-    nothing = np.zeros(len(chances), np.int64)
-    return Predictions(
-        method=encoder.method,
-        pretrain=encoder.dataset,
-        downstream=frames.dataset,
-        content=frames.content,
-        protocol=card.protocol,
-        fraction=1.0,
-        by="recording",
-        split_seed=frames.split_seed,
-        seeds=(0,),
-        labels=card.labels,
-        multilabel=card.multilabel,
-        probabilities=chances[None],
-        targets=scored.targets,
-        thresholds=np.array([[np.nan if t is None else t for t in card.thresholds]]),
-        **numbered("patient", frames.patient[frame], frames.patient_ids),
-        **numbered("recording", frames.recording[frame], frames.recording_ids),
-        leads=(ALL_LEADS,),
-        frame=nothing.astype(np.int32),
-        lead=nothing,
-        per="recording",
-    )
+    about: dict[str, Any] = {
+        "method": encoder.method,
+        "pretrain": encoder.dataset,
+        "downstream": frames.dataset,
+        "content": frames.content,
+        "protocol": card.protocol,
+        "fraction": 1.0,
+        "by": "recording",
+        "split_seed": frames.split_seed,
+        "seeds": (0,),
+        "labels": card.labels,
+        "multilabel": card.multilabel,
+        "thresholds": np.array([[np.nan if t is None else t for t in card.thresholds]]),
+        "per": "recording",
+    }
+    return predictions_for(scored.part, chances[None], about)
 
 
 def at_thresholds(

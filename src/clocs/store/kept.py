@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from pathlib import Path
 
 import polars as pl
 
-from clocs.errors import ClocsError
-from clocs.files import cache_folder, private_cache, replacing
+from clocs.files import cache_folder, replacing, write_beside
 from clocs.sealed import is_sealed, seal_parquet
 from clocs.store.manifest import KEPT
 from clocs.store.store import Store
@@ -45,14 +45,10 @@ class KeptTable:
 
     def write(self, table: pl.DataFrame) -> None:
         """Keep it, if there is a place for it."""
-        for folder in self._folders:
-            try:
-                if folder.parent == cache_folder():
-                    private_cache(folder.parent)
-                folder.mkdir(mode=0o700, exist_ok=True)  # in a store that is still there
-                with replacing(folder / self._file) as temporary:
-                    table.write_parquet(temporary)
-                    seal_parquet(temporary)
-            except (OSError, ClocsError):  # it cannot be written to
-                continue
-            return
+
+        def write(folder: Path) -> None:
+            with replacing(folder / self._file) as temporary:
+                table.write_parquet(temporary)
+                seal_parquet(temporary)
+
+        write_beside(self._folders, write)

@@ -27,7 +27,7 @@ from torch import Tensor
 from clocs._version import __version__
 from clocs.encoders.base import Weights
 from clocs.errors import CheckpointError, ClocsError, SettingError, warn
-from clocs.files import cache_folder, folder_sizes, private_cache, private_folder
+from clocs.files import cache_folder, folder_sizes, private_folder, write_beside
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import Instances
 from clocs.recording import FrameSpec
@@ -294,19 +294,14 @@ class EncoderVectors:
         rows, vectors = (np.concatenate(part) for part in zip(*self._new, strict=True))
         self._new.clear()
         name = hashlib.blake2b(rows.tobytes(), digest_size=12).hexdigest()
-        for folder in self._folders:
-            try:
-                if folder.parent == cache_folder():
-                    private_cache(folder.parent)
-                folder.mkdir(mode=0o700, exist_ok=True)  # in a store that is still there
-                if not _make_room(folder, vectors.nbytes, self._key):
-                    return
+
+        def write(folder: Path) -> None:
+            if _make_room(folder, vectors.nbytes, self._key):
                 private_folder(folder / self._key)
                 file = folder / self._key / f"{name}.safetensors"
                 _FILE.write(file, {}, {"rows": rows, "vectors": vectors})
-            except (OSError, ClocsError):  # it cannot be written to
-                continue
-            return
+
+        write_beside(self._folders, write)
 
     def _open(self, path: Path) -> None:
         """Read and check a file; one that is damaged is deleted, and its vectors made again."""
