@@ -1,13 +1,13 @@
 """How many recordings with a fault made on purpose `clocs.check` finds, and how many without one.
 
-    python -m benchmarks.electrodes pack DATASET --from GIT COMMIT [TABLE] --to FOLDER
+    python -m benchmarks.electrodes pack STORE --to FOLDER
     python -m benchmarks.electrodes fit FOLDER --out src/clocs/measurements/electrodes.safetensors
     python -m benchmarks.electrodes score FOLDER
-    python -m benchmarks.electrodes rules DATASET --from GIT COMMIT [TABLE] --most 400
-    python -m benchmarks.electrodes predict DATASET --from GIT COMMIT [TABLE] --most 48
+    python -m benchmarks.electrodes rules STORE --most 400
+    python -m benchmarks.electrodes predict STORE --most 48
 
-DATASET is physionet2020, chapman or ptb, read as by research/encoder_data.py. `pack` keeps the
-typical beats. `fit` learns on the training patients of the first two and chooses limits on their
+STORE is one of physionet2020, chapman or ptb, prepared with twelve leads. `pack` keeps the typical
+beats. `fit` learns on the training patients of the first two and chooses limits on their
 validation patients. `score` swaps the beats of test patients and of PTB Diagnostic, another
 hospital. `rules` checks whole recordings of test patients, makes the other faults in every fourth
 of them, and times `clocs.check`. `predict` gives a classifier the same recordings with faults, and
@@ -47,7 +47,7 @@ from clocs.measurements.check import (
 from clocs.models.classifier import load_classifier, probability_column
 from clocs.models.predict import predict_recordings
 from clocs.recording import LIMB_LEADS, STANDARD_LEADS, Recording, quantize
-from research import encoder_data
+from clocs.store.store import Store, open_store
 
 Array = NDArray[Any]
 EIGHT = [0, 1, *range(6, 12)]
@@ -111,16 +111,19 @@ def with_fault(signal: Array, limb: str, chest: str) -> Array:
     return np.concatenate([derived @ eight[:2], eight[2:]])
 
 
-def recorded(dataset: str, source: list[str]) -> Iterator[tuple[str, Array, float]]:
-    """Patient, mV and rate of the recordings that have a beat in every lead."""
-    for _, patient, mv, rate, _ in getattr(encoder_data, dataset)(*source):
-        if np.isfinite(mv).all() and mv.shape[1] >= 5 * rate:
-            yield patient, mv[:, : int(10 * rate)], rate
+def recorded(store: Store) -> Iterator[tuple[str, Array, float]]:
+    """Patient, mV and rate of the recordings with twelve leads, 5 s and no gaps."""
+    for one in store.iter_recordings():
+        if one.unit == "mV" and {*STANDARD_LEADS} <= {*one.leads} and one.seconds >= 5:
+            mv = one.select(STANDARD_LEADS).signal[:, : int(10 * one.rate)]
+            if np.isfinite(mv).all():
+                yield one.patient, mv, one.rate
 
 
-def pack(dataset: str, source: list[str], to: Path) -> None:
-    beats, intervals, patients, seen = [], [], [], set()
-    for patient, mv, rate in recorded(dataset, source):
+def pack(store: Store, to: Path) -> None:
+    dataset = store.manifest.dataset
+    beats, heights, intervals, patients, seen = [], [], [], [], set()
+    for patient, mv, rate in recorded(store):
         digest = hashlib.sha256(mv[:, : int(5 * rate)].tobytes()).digest()
         beat = typical_beat(mv, rate)
         if beat is None or digest in seen or (np.ptp(beat.values[EIGHT], axis=1) < 0.02).any():
@@ -128,6 +131,7 @@ def pack(dataset: str, source: list[str], to: Path) -> None:
         seen.add(digest)
         halves = (beat.values[EIGHT, 0::2] + beat.values[EIGHT, 1::2]) / 2
         beats.append(halves / np.sqrt((halves**2).mean()))
+        heights.append(np.log(np.ptp(beat.values[6:], axis=1)))
         intervals.append(np.median(np.diff(beat.peaks)))
         patients.append(patient)
     to.mkdir(parents=True, exist_ok=True)
@@ -135,23 +139,23 @@ def pack(dataset: str, source: list[str], to: Path) -> None:
     np.savez(
         to / f"{dataset}.npz",
         beats=np.array(beats, np.float32),
+        heights=np.array(heights, np.float32),
         interval=np.array(intervals, np.float32),
         part=part,
     )
     print(dataset, len(beats), "recordings; training, validation, test:", np.bincount(part))
 
 
-def packed(folder: Path, dataset: str, part: int | None) -> tuple[Array, Array]:
+def packed(folder: Path, dataset: str, part: int | None, *names: str) -> list[Array]:
+    """Beats and intervals of a part, or what else is named."""
     found = np.load(folder / f"{dataset}.npz")
     rows = slice(None) if part is None else found["part"] == part
-    return found["beats"][rows], found["interval"][rows].astype(np.float32)
+    return [found[name][rows] for name in names or ("beats", "interval")]
 
 
-def both(folder: Path, part: int) -> tuple[Array, Array]:
-    beats, interval = zip(
-        *(packed(folder, one, part) for one in ("physionet2020", "chapman")), strict=True
-    )
-    return np.concatenate(beats), np.concatenate(interval)
+def both(folder: Path, part: int, *names: str) -> list[Array]:
+    each = [packed(folder, one, part, *names) for one in ("physionet2020", "chapman")]
+    return [np.concatenate(parts) for parts in zip(*each, strict=True)]
 
 
 class Network(nn.Module):
@@ -194,7 +198,15 @@ def fit(folder: Path, out: Path) -> None:
         if step % 500 == 499:
             print(step + 1, f"{loss.item():.3f}", flush=True)
     model = ElectrodeModel(exported(network))
-    save_file(model.weights | limits(model, *both(folder, 1)), out)
+    beats, interval = both(folder, 1)
+    save_file(model.weights | limits(model, beats, interval) | usual_heights(folder), out)
+
+
+def usual_heights(folder: Path) -> dict[str, Array]:
+    """Means and covariances of the logarithms of the chest leads' heights in mV."""
+    (heights,) = both(folder, 0, "heights")
+    made = {"height.mean": heights.mean(axis=0), "height.covariance": np.cov(heights.T)}
+    return {name: np.ascontiguousarray(value, np.float32) for name, value in made.items()}
 
 
 def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Array]:
@@ -233,11 +245,13 @@ def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Ar
 def certain(
     model: ElectrodeModel, beats: Array, interval: Array, place: int, fault: str
 ) -> tuple[Array, Array]:
-    """Of each recording with a fault: the certainty that it has one, and the likeliest."""
+    """Of each recording with a fault: the likeliest, and the certainty of it rather than none."""
     made = fault_matrix(*((fault, "") if place == 0 else ("", fault)))
     matrix: Array = made.astype(np.float32)
     chances = model(network_input(matrix @ beats, interval))[place]
-    return 1 - chances[:, 0], 1 + chances[:, 1:].argmax(axis=1)
+    number = 1 + chances[:, 1:].argmax(axis=1)
+    likeliest = chances[np.arange(len(chances)), number]
+    return likeliest / (chances[:, 0] + likeliest), number
 
 
 def exported(network: Network) -> dict[str, NDArray[np.float32]]:
@@ -254,17 +268,17 @@ def score(folder: Path, part: int) -> None:
     least = [model.weights[f"{name}.least"] for name in ("limb", "chest")]
     named = ("training", "validation", "test")[part]
     for dataset in ("physionet2020", "chapman", "ptb"):
-        both_of = packed(folder, dataset, None if dataset == "ptb" else part)
+        beats, interval = packed(folder, dataset, None if dataset == "ptb" else part)
         false = []
         for place in (0, 1):
-            certainty, number = certain(model, *both_of, place, "")
+            certainty, number = certain(model, beats, interval, place, "")
             false.append(certainty > least[place][number])
-        print(f"\n{dataset}, {'all' if dataset == 'ptb' else named}: {len(both_of[0])} recordings; "
+        print(f"\n{dataset}, {'all' if dataset == 'ptb' else named}: {len(beats)} recordings; "
               f"untouched: limb {false[0].mean():.2%}, chest {false[1].mean():.2%}, "
               f"either {(false[0] | false[1]).mean():.2%}")  # fmt: skip
         for place, names in ((0, LIMB), (1, CHEST)):
             for k, name in enumerate(names[1:], 1):
-                certainty, number = certain(model, *both_of, place, name)
+                certainty, number = certain(model, beats, interval, place, name)
                 alarm = certainty > least[place][number]
                 print(
                     f"{name}: found {alarm.mean():.1%}, named {(alarm & (number == k)).mean():.1%}"
@@ -295,12 +309,13 @@ def paced(mv: Array, rate: float, numbers: np.random.Generator) -> Array | None:
     return np.asarray(mv + size * direction[:, None] * spikes)
 
 
-def predict(dataset: str, source: list[str], part: int, most: int, model: str) -> None:
+def predict(store: Store, part: int, most: int, model: str) -> None:
     """What a classifier makes of test patients' recordings with faults."""
     numbers, classifier = np.random.default_rng(0), load_classifier(model)
     labels, limits = classifier.card.labels, np.array(classifier.card.thresholds, float)
     given: list[tuple[Array, float]] = []
-    for patient, mv, rate in recorded(dataset, source):
+    dataset = store.manifest.dataset
+    for patient, mv, rate in recorded(store):
         if assign([patient], dataset)[0] == part and len(given) < most:
             given.append((mv, rate))
         elif len(given) == most:
@@ -376,7 +391,7 @@ def _differ(rows: list[set[str]], right: list[set[str]], some: Array) -> str:
     return str(sum(a != b for a, b, counts in pairs if counts))
 
 
-def rules(dataset: str, source: list[str], part: int, most: int) -> None:
+def rules(store: Store, part: int, most: int) -> None:
     """Untouched recordings by kind of finding; and faults that rules find."""
     numbers = np.random.default_rng(0)
     untouched: Counter[str] = Counter()
@@ -403,7 +418,8 @@ def rules(dataset: str, source: list[str], part: int, most: int) -> None:
         "a lead × 10": ("gain", lambda mv: times(mv, int(numbers.integers(12)), 10)),
         "a lead ÷ 10": ("gain", lambda mv: times(mv, int(numbers.integers(12)), 0.1)),
     }
-    for patient, mv, rate in recorded(dataset, source):
+    dataset = store.manifest.dataset
+    for patient, mv, rate in recorded(store):
         if dataset != "ptb" and assign([patient], dataset)[0] != part:
             continue
         if count >= most:
@@ -413,7 +429,7 @@ def rules(dataset: str, source: list[str], part: int, most: int) -> None:
         start = time.process_time()
         kinds = {finding.kind for finding in check(one)}
         spent += time.process_time() - start
-        untouched.update([*kinds, *(["any"] if kinds else [])])
+        untouched.update([*kinds, *(["any but flat"] if kinds - {"flat"} else [])])
         if count % 4:
             continue
         for name, (kind, make) in makes.items():
@@ -437,8 +453,7 @@ def rules(dataset: str, source: list[str], part: int, most: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=("pack", "fit", "score", "rules", "predict"))
-    parser.add_argument("what", help="a dataset, or the folder of packed ones")
-    parser.add_argument("--from", nargs="*", dest="source")
+    parser.add_argument("what", help="a store, or the folder of packed ones")
     parser.add_argument("--to", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--part", type=int, default=2, help="0 training, 1 validation, 2 test")
@@ -447,15 +462,15 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.step == "pack":
-        pack(given.what, given.source, given.to)
+        pack(open_store(given.what), given.to)
     elif given.step == "fit":
         fit(Path(given.what), given.out)
     elif given.step == "score":
         score(Path(given.what), given.part)
     elif given.step == "predict":
-        predict(given.what, given.source, given.part, given.most, given.model)
+        predict(open_store(given.what), given.part, given.most, given.model)
     else:
-        rules(given.what, given.source, given.part, given.most)
+        rules(open_store(given.what), given.part, given.most)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=RUNS, choices=RUNS, metavar="RUN")
     parser.add_argument("--final", type=Path)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=350)
+    parser.add_argument("--steps", type=int, default=2000)
     given = parser.parse_args()
     recordings = list(marked.ludb(given.ludb))
     data = Data(recordings, given.device)

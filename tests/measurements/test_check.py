@@ -110,6 +110,16 @@ def test_a_wrong_gain_is_found(recordings: list[Recording], factor: float, word:
     assert share_with(unknown, "gain", word) == 0
 
 
+@pytest.mark.parametrize("lead", ["I", "aVF", "V2", "V5"])
+@pytest.mark.parametrize("factor", [10, 0.1])
+def test_a_wrong_gain_of_one_lead_is_found_and_named(
+    recordings: list[Recording], lead: str, factor: float
+) -> None:
+    times = np.where(np.array(STANDARD_LEADS) == lead, factor, 1.0)
+    scaled = [replace(one, gain=one.gain / times) for one in recordings]
+    assert share_with(scaled, "gain", f"{lead} may have a wrong gain") >= 0.9
+
+
 def test_spikes_before_beats_are_found(recordings: list[Recording]) -> None:
     paced = []
     for one in recordings:

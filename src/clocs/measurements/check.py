@@ -114,21 +114,19 @@ def swapped_electrodes(beat: TypicalBeat) -> list[tuple[str, str, float, bool]]:
     """The faults in a beat of LEADS.
 
     Returns:
-        Of each: its kind, 'limb' or 'chest'; the sentence; the certainty that there is one; and
-        whether it is surely this one.
+        Of each: its kind, 'limb' or 'chest'; the sentence; the certainty that it is this one rather
+        than none; and whether it is surely this one among all.
     """
-    model = fitted_electrodes()
+    model, found = fitted_electrodes(), []
     halves = (beat.values[:, 0::2] + beat.values[:, 1::2]) / 2
     interval = np.array([median(np.diff(beat.peaks).tolist())])
-    found = []
     outputs = model(network_input(halves[None], interval))
     named = (("limb", LIMB_FAULTS), ("chest", CHEST_FAULTS))
     for (kind, sentences), chances in zip(named, outputs, strict=True):
-        certainty = 1 - float(chances[0, 0])
         number = 1 + int(chances[0, 1:].argmax())
+        certainty = float(chances[0, number] / (chances[0, 0] + chances[0, number]))
         if certainty > float(model.weights[f"{kind}.least"][number]):
-            sure = float(chances[0, number]) > _SURE
-            found.append((kind, sentences[number], certainty, sure))
+            found.append((kind, sentences[number], certainty, bool(chances[0, number] > _SURE)))
     return found
 
 
@@ -140,9 +138,8 @@ _FOLLOWS, _APART = 0.05, 0.2  # squared differences from the equations, of the w
 _CERTAIN = 0.95  # from which a lead is turned over, if asked for
 _USUAL_MV, _SPREAD = 0.95, 0.33  # height of the median lead's beat; of its logarithm
 _GAIN = 0.999  # certainty
-# By how much the logarithm of a chest lead's height is below and above that of the others.
-_CHEST_GAIN = {"V1": (-3.2, 1.8)}
-_CHEST_GAIN_ELSE = (-2.2, 1.8)
+# By how much the logarithm of a chest lead's height is off: standard deviations, and in all.
+_CHEST_GAIN = 4.0, 1.6
 _SPIKE_HZ = 240.0  # slower rates have no pacing spikes
 _SPIKE_MV, _SPIKE_RATIO, _SPIKE_SHARE = 0.3, 0.8, 0.8
 _SPIKE_MS = (6, 18)
@@ -269,7 +266,8 @@ def check(recording: Recording) -> list[Finding]:
     still = [lead for lead in part.leads if lead not in waves]
     found += _flat(still) if in_mv and waves and not whole else []
     limbs = _equations({lead: wave for lead, wave in waves.items() if lead in _LIMBS})
-    chest = _chest_gain({lead: math.log(height[lead]) for lead in waves if lead in CHEST})
+    logs = {lead: math.log(height[lead]) for lead in waves if lead in CHEST}
+    chest = _chest_gain(logs) if in_mv and not whole else []
     found += whole + limbs + chest
     twice = any(one.kind == "twice" for one in found)  # shapes then say nothing of electrodes
     if not (limbs or chest or twice) and waves.keys() >= {*LEADS}:
@@ -328,26 +326,28 @@ def _twice(waves: dict[str, Array]) -> list[Finding]:
 
 def _equations(waves: dict[str, Array]) -> list[Finding]:
     """Whether limb leads follow from each other, and which one does not."""
-    apart, _ = _residual(waves)
-    if len(waves) < 3 or apart < _FOLLOWS:
+    if len(waves) < 3:
         return []
-    for lead in waves if len(waves) > 3 else ():
-        others = {name: wave for name, wave in waves.items() if name != lead}
-        rest, sources = _residual(others)
-        if rest > _FOLLOWS:
-            continue
-        expected = np.array(_LIMBS[lead]) @ sources
-        power, own = float((expected**2).sum()), waves[lead]
-        times = float((expected * own).sum()) / max(power, 1e-12)
+    apart, _ = _residual(waves)
+    if len(waves) > 3:
+        left = {lead: _residual({k: waves[k] for k in waves if k != lead}) for lead in waves}
+        lead = min(left, key=lambda one: left[one][0])  # without it, the others agree most
+        rest, sources = left[lead]
+        expected, own = np.array(_LIMBS[lead]) @ sources, waves[lead]
+        power = max(float((expected**2).sum()), 1e-12)
+        times = float((expected * own).sum()) / power
         alike = times**2 * power / max(float((own**2).sum()), 1e-12)
-        if alike > 1 - _APART and times < 0:
+        clear = rest < _FOLLOWS and alike > 1 - _APART
+        if clear and times < 0:
             fix = _turned(lead) if alike > _CERTAIN and -2 < times < -0.5 else None
             return [Finding("inverted", f"{lead} may be inverted", alike, (lead,), fix)]
-        if alike > 1 - _APART and not 0.2 < times < 5:
-            sentence = f"{lead} may have a wrong gain: the other leads make it {_ratio(times)}"
-            return [Finding("gain", sentence, alike, (lead,))]
-        sentence = f"{lead} does not follow from the other limb leads"
-        return [_broken(sentence, apart, (lead,))]
+        if clear and not 0.2 < times < 5:
+            size = f"the other leads make it {_ratio(times)}"
+            return [Finding("gain", f"{lead} may have a wrong gain: {size}", alike, (lead,))]
+        if rest < _FOLLOWS < apart:
+            return [_broken(f"{lead} does not follow from the other limb leads", apart, (lead,))]
+    if apart < _FOLLOWS:
+        return []
     sentence = "limb leads contradict each other: they may be wrongly named"
     if {"I", "II", "III"} <= waves.keys():
         sentence = "III is not II − I: leads may be wrongly named"
@@ -383,9 +383,7 @@ def _ratio(times: float) -> str:
 def _gain(height: dict[str, float]) -> list[Finding]:
     """Whether beats are ten times or more as high or low as is usual."""
     alive = [mv for mv in height.values() if mv > 0]
-    if not alive:
-        return []
-    apart = math.log(median(alive) / _USUAL_MV)
+    apart = math.log(median(alive) / _USUAL_MV) if alive else 0.0
     if abs(apart) < np.log(10) / 2:
         return []
     times = np.log(10) * np.arange(-4, 5)
@@ -403,18 +401,19 @@ def _gain(height: dict[str, float]) -> list[Finding]:
 
 
 def _chest_gain(height: dict[str, float]) -> list[Finding]:
-    """Of logarithms of heights."""
+    """The chest lead whose height the others least explain, of logarithms of mV."""
     if len(height) < 4:
         return []
-    found = []
-    for lead, own in height.items():
-        apart = own - median(mv for name, mv in height.items() if name != lead)
-        low, high = _CHEST_GAIN.get(lead, _CHEST_GAIN_ELSE)
-        if not low < apart < high:
-            size = _ratio(math.exp(apart))
-            sentence = f"{lead} may have a wrong gain: beside other chest leads it is {size}"
-            found.append(Finding("gain", sentence, 0.9, (lead,)))
-    return found
+    usual, rows = fitted_electrodes().weights, [CHEST.index(lead) for lead in height]
+    precision = np.linalg.inv(usual["height.covariance"][np.ix_(rows, rows)])
+    apart = precision @ (np.array([*height.values()]) - usual["height.mean"][rows])
+    unlikely = np.abs(apart) / np.sqrt(np.diag(precision))
+    worst = int(unlikely.argmax())
+    times, lead = float(apart[worst] / precision[worst, worst]), [*height][worst]
+    if unlikely[worst] < _CHEST_GAIN[0] or abs(times) < _CHEST_GAIN[1]:
+        return []
+    size = f"beside other chest leads it is {_ratio(math.exp(times))}"
+    return [Finding("gain", f"{lead} may have a wrong gain: {size}", 0.9, (lead,))]
 
 
 def _spikes(signal: Array, recording: Recording, beat: TypicalBeat) -> list[Finding]:
