@@ -53,6 +53,7 @@ Array = NDArray[Any]
 EIGHT = [0, 1, *range(6, 12)]
 LIMB, CHEST = list(LIMB_FAULTS), list(CHEST_FAULTS)
 FALSE_ALARMS = (0.0025, 0.004)  # of validation recordings, by limb and chest
+TOLD = 0.85  # of a fault that is worth reporting
 STEPS, BATCH = 6000, 384
 OFTEN = np.array([50, 14, 10, 10, 2, 2, 4, 5, 3]) / 100  # of LIMB in fitting, by how common it is
 
@@ -212,8 +213,8 @@ def usual_heights(folder: Path) -> dict[str, Array]:
 def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Array]:
     """The least certainty of each fault, from validation patients.
 
-    One limit for all, since each one more is optimistic. Faults of which less than 60 % are found
-    and named look like many untouched recordings: they are not reported, the worst first, so that
+    One limit for all, since each one more is optimistic. Faults of which less than 85 % are found
+    look like many untouched recordings: they are not reported, the worst first, so that
     the false alarms that FALSE_ALARMS allows go to the others. One that a limit of its own tells
     well comes back.
     """
@@ -225,9 +226,11 @@ def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Ar
         while True:
             alarms = np.where(np.isin(number, [*kept]), clean, 0)
             limit = max(0.5, np.quantile(alarms, 1 - FALSE_ALARMS[place]))
-            told = {k: ((faulty[k][1] == k) & (faulty[k][0] > limit)).mean() for k in kept}
+            told = {
+                k: (np.isin(faulty[k][1], [*kept]) & (faulty[k][0] > limit)).mean() for k in kept
+            }
             worst = min(told, key=told.__getitem__)
-            if told[worst] >= 0.6:
+            if told[worst] >= TOLD:
                 break
             kept.remove(worst)
         least = np.ones(len(names), np.float32)
@@ -236,7 +239,7 @@ def limits(model: ElectrodeModel, beats: Array, interval: Array) -> dict[str, Ar
             own = max(
                 0.5, np.quantile(np.where(number == k, clean, 0), 1 - FALSE_ALARMS[place] / 4)
             )
-            if ((faulty[k][1] == k) & (faulty[k][0] > own)).mean() >= 0.85:
+            if ((faulty[k][1] == k) & (faulty[k][0] > own)).mean() >= TOLD:
                 least[k] = own
         found[f"{kind}.least"] = least
     return found
