@@ -117,7 +117,7 @@ def print_curves(made: dict[str, list[tuple[float, float]]]) -> None:
 
 
 def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.Tensor) -> None:
-    limits = model.card.limits
+    limits = model.card.limits_of(len(frames.leads))
     print("\n| test recordings | too noisy | too far | either | AUC of all | of the rest | "
           "accuracy of all | of the rest | told by ECG share | by distance | by kNN |")  # fmt: skip
     print("| --- " * 11 + "|")
@@ -147,7 +147,6 @@ def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.T
 
 
 def print_others(model: Classifier, stores: list[Path]) -> None:
-    limits = model.card.limits
     print("\n| test patients of another dataset | recordings | too noisy | too far | either |")
     print("| --- " * 5 + "|")
     for path in stores:
@@ -157,6 +156,8 @@ def print_others(model: Classifier, stores: list[Path]) -> None:
             own = [lead for lead in there if lead in card.leads] or there
         table = clocs.predict(model, path, leads=own, split="test")
         table = table.filter(table["ecg_share"].is_not_null())
+        leads = table["leads_used"].list.len().to_list()
+        limits = {k: [model.card.limits_of(n)[k] for n in leads] for k in ("ecg_share", "distance")}
         bad = table["ecg_share"].to_numpy() < limits["ecg_share"]
         far = table["distance"].to_numpy() > limits["distance"]
         print(

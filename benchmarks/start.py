@@ -22,7 +22,7 @@ import clocs
 ANSWERS = {
     "clocs --help": ["--help"],
     "clocs pretrain --help": ["pretrain", "--help"],
-    "clocs models": ["models"],
+    "clocs info": ["info"],
     "clocs info ENCODER": ["info", "cmsc-chapman"],
     "clocs info CLASSIFIER": ["info", "rhythm-chapman"],
     "clocs info STORE": ["info", "STORE"],

@@ -179,7 +179,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 def _cards() -> Iterator[str]:
     """The cards of the shipped models, each folded."""
-    yield "\n\n## Cards\n\nWhat `clocs models NAME` prints.\n"
+    yield "\n\n## Cards\n\nWhat `clocs info NAME --verbose` prints.\n"
     for path in sorted(DOCS.glob("models/*.md")):
         text = re.sub(r"^#+ (.*)$", r"**\1**", path.read_text("utf-8"), flags=re.MULTILINE)
         lines = [f"    {line}" if line else "" for line in text.splitlines()[1:]]

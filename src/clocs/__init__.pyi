@@ -13,6 +13,7 @@ from clocs.formats.read import read as read
 from clocs.frames.frames import Frames as Frames
 from clocs.measurements.check import check as check
 from clocs.measurements.quality import signal_quality as signal_quality
+from clocs.models.calibrate import calibrate as calibrate
 from clocs.models.classifier import Classifier as Classifier
 from clocs.models.classifier import load as load
 from clocs.models.clocs_encoder import ClocsEncoder as ClocsEncoder

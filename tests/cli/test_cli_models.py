@@ -23,13 +23,13 @@ def typed(*words: object, code: int = 0) -> str:
 
 
 def test_models_are_listed_with_data_leads_rate_size_score_and_license() -> None:
-    listed = {one["name"]: one for one in json.loads(typed("models", "--json"))}
+    listed = {one["name"]: one for one in json.loads(typed("info", "--json"))}
     assert listed.keys() == SHIPPED.keys()
     for name, one in listed.items():
         assert one["data"] and one["leads"] and one["rate"] > 0 and one["license"]
         assert one["size"] == sum(path.stat().st_size for path in SHIPPED[name].files)
         assert one["auc_ci95"][0] <= one["auc"] <= one["auc_ci95"][1]
-    assert "Shipped models" in typed("models")
+    assert "Shipped models" in typed("info")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])
@@ -37,7 +37,7 @@ def test_no_terminal_is_so_narrow_that_names_are_broken(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    shown = typed("models")
+    shown = typed("info")
     for model in shipped_models():
         assert all(word in shown for word in (model["name"], model["kind"], *model["data"]))
 
@@ -53,7 +53,7 @@ def test_an_encoder_in_place_of_a_classifier_names_the_classifiers_on_it(tmp_pat
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_card_of_a_model_is_printed_in_markdown(name: str) -> None:
-    assert typed("models", name) == model_card(name, clocs.load(name))
+    assert typed("info", name, "--verbose") == model_card(name, clocs.load(name))
     assert json.loads(typed("info", name, "--json"))
 
 

@@ -33,7 +33,7 @@ def model(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> P
         encoders=(checkpoint.card,),
         temperature=(1.0, 1.0),
         thresholds=(None, None),
-        limits={"ecg_share": 0.99},
+        limits={"1": {"ecg_share": 0.99}},
     )
     dim = checkpoint.encoder.embedding_dim
     head = {"weight": torch.randn(1, dim, 2), "bias": torch.randn(1, 2)}

@@ -21,7 +21,7 @@ HEAVY = ("torch", "polars", "matplotlib", "scipy", "fastapi", "httpx", "anyio", 
     [
         (("--help",), 0),
         (("pretrain", "--help-all"), 0),
-        (("models",), 0),
+        (("info",), 0),
         (("info", "cmsc-chapman"), 0),
         (("info", "rhythm-chapman", "--json"), 0),
         (("info", "STORE"), 0),

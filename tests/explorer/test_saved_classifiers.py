@@ -86,7 +86,7 @@ def test_saved_classifiers_predict_recordings_in_place_of_fitted_ones(
 def test_an_abstention_is_shown_with_its_reason_and_without_a_predicted_label(
     session: Session, classifier: Classifier
 ) -> None:
-    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 1.1}))
+    strict = replace(classifier, card=replace(classifier.card, limits={"1": {"ecg_share": 1.1}}))
     recording = session.recording(session.codes[4], 0)
     (one,) = SavedClassifiers([strict]).predict(ShownRecording(recording))
     assert "too noisy" in one["abstained"] and len(one["classes"]) == 3

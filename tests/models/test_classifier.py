@@ -33,7 +33,7 @@ def classifier(checkpoint: Checkpoint) -> Classifier:
         encoders=(checkpoint.card, checkpoint.card),
         temperature=(2.0, 2.0, 2.0),
         thresholds=(0.4, None, 0.5),
-        limits={"ecg_share": 0.2},
+        limits={"1": {"ecg_share": 0.2}},
         scores={"auc": 0.9},
     )
     head = {"weight": torch.randn(2, dim, 3), "bias": torch.randn(2, 3)}
@@ -94,6 +94,8 @@ def test_a_damaged_or_foreign_file_is_refused(
         {"limits": {"ecg_share": float("inf")}},
         {"limits": {"ecg_share": 10**400}},
         {"limits": {"noise": 1.0}},
+        {"limits": {"2": {"ecg_share": float("nan")}}},
+        {"limits": {"7": {"ecg_share": 0.1}}},
     ],
 )
 def test_a_card_beyond_its_limits_is_refused(

@@ -178,9 +178,10 @@ def test_a_classifier_of_an_earlier_version_keeps_its_limit(
     classifier: Classifier, tmp_path: Path
 ) -> None:
     """It was called quality, a word that now stands for `clocs.signal_quality` alone."""
-    facts = replace(classifier.card, limits={"ecg_share": 0.2, "distance": 2.0}).to_dict()
+    facts = replace(classifier.card, limits={}).to_dict()
     facts["limits"] = {"quality": 0.2, "distance": 2.0}
     card = type(classifier.card).from_dict(json.loads(json.dumps(facts)))
-    assert card.limits == {"ecg_share": 0.2, "distance": 2.0}
-    shipped = load_classifier("rhythm-chapman").card.limits
-    assert shipped.keys() == {"ecg_share", "distance"}
+    assert card.limits == {"1": {"ecg_share": 0.2, "distance": 2.0}}
+    assert card.limits_of(12)["distance"] == 2.0
+    for own in load_classifier("rhythm-chapman").card.limits.values():
+        assert {"ecg_share", "distance"} <= own.keys()

@@ -108,7 +108,7 @@ def test_gaps_unknown_units_and_abstention_are_said(
     one = small_store.recording(0)
     gap = Gap(10, 20, one.leads[0])
     one = replace(one, unit="adu", gaps=(gap,), recorded_at="2020-01-02T03:04:05")
-    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 1.1}))
+    strict = replace(classifier, card=replace(classifier.card, limits={"1": {"ecg_share": 1.1}}))
     ecg, said = described(strict, one, {})
     assert np.isnan(samples(ecg["component"][0])[10:20]).all()
     assert "system" not in ecg["component"][0]["valueSampledData"]["origin"]

@@ -161,7 +161,7 @@ def test_noise_and_strangeness_are_abstained_from_in_words(
     plain = clocs.predict(classifier, small_store, split="test")
     assert plain["abstained"].is_null().all()
     limits = {name: float(np.median(plain[name])) for name in ("ecg_share", "distance")}
-    strict = replace(classifier, card=replace(classifier.card, limits=limits))
+    strict = replace(classifier, card=replace(classifier.card, limits={"1": limits}))
     made = clocs.predict(strict, small_store, split="test")
     noisy = made["ecg_share"] < limits["ecg_share"]
     far = made["distance"] > limits["distance"]

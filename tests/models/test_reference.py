@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,8 +63,14 @@ def test_axes_and_variances_are_those_of_the_singular_values(recordings: int, di
     assert torch.allclose(cosine, torch.ones_like(cosine), atol=1e-5)
 
 
-def test_each_limit_leaves_out_two_percent_of_validation_recordings() -> None:
-    share, away = torch.rand(5000), torch.rand(5000) + 1
-    limits = choose_limits(share, away)
-    assert (share < limits["ecg_share"]).float().mean() == pytest.approx(0.02, abs=0.002)
-    assert (away > limits["distance"]).float().mean() == pytest.approx(0.02, abs=0.002)
+def test_limits_leave_out_the_stated_shares_of_validation_recordings() -> None:
+    rng, vectors = np.random.default_rng(0), gaussian(5000, 8, seed=0)
+    reference = fit_reference(vectors)
+    share, sure = rng.random(5000), rng.random(5000)
+    away = distance(reference, vectors).numpy()
+    limits = choose_limits({"ecg_share": share, "distance": away, "confidence": sure})
+    assert (share < limits["ecg_share"]).mean() == pytest.approx(0.02, abs=0.002)
+    assert (away > limits["distance"]).mean() == pytest.approx(0.002, abs=0.001)
+    assert (sure < limits["confidence"]).mean() == pytest.approx(0.05, abs=0.002)
+    unknown = choose_limits({"ecg_share": share, "distance": away * np.nan, "confidence": sure})
+    assert unknown.keys() == {"ecg_share", "confidence"}

@@ -112,7 +112,7 @@ def test_one_edf_has_one_vector_and_one_prediction_whichever_way_it_takes(
 def test_an_explanation_colors_no_flat_lead_and_says_that_the_classifier_abstains(
     edf: Path, classifier: Classifier
 ) -> None:
-    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 1.1}))
+    strict = replace(classifier, card=replace(classifier.card, limits={"1": {"ecg_share": 1.1}}))
     made = clocs.explain(strict, edf, start=0, seconds=30)
     assert made.leads == ("II", "aVL", "aVR")
     assert np.isnan(made.attribution[2, : 12 * RATE]).all()

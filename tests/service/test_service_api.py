@@ -243,7 +243,7 @@ def test_measurements_are_those_of_the_file_and_need_no_model(
 def test_a_prediction_beyond_the_limits_abstains_with_the_reason(
     classifier: Classifier, recordings: list[Recording]
 ) -> None:
-    strict = replace(classifier, card=replace(classifier.card, limits={"ecg_share": 2.0}))
+    strict = replace(classifier, card=replace(classifier.card, limits={"1": {"ecg_share": 2.0}}))
     with serving(lambda service: service.load([strict])) as served:
         made = served.post("/models/rhythm/prediction", json=as_json(recordings[0])).json()
         assert made["predicted"] is None

@@ -162,38 +162,37 @@ def _preview(call: Call, out: str) -> Answer:
 
 
 def info(call: Call, *, verbose: bool = False) -> Answer:
-    """Print what is in a store, a checkpoint, a classifier or an index.
+    """Print what is in a store, a checkpoint, a classifier or an index, or the list of models.
 
     Args:
-        verbose: List every recording in quarantine.
+        verbose: List every recording in quarantine; of a model, print the whole card in Markdown.
     """
+    if "path" not in call.given:
+        from clocs.models.model_card import shipped_models
+
+        listed = shipped_models()
+        more = "More about one: clocs info NAME --verbose"
+        return Answer(listed, [tables.models_table(listed, all_columns=out.width >= _WIDE), more])
     with bar("Verifying", "recordings") as progress:
         kind, facts = call(progress=progress)
     cards = facts if isinstance(facts, list) else [facts]
+    if verbose and kind in ("encoder", "classifier"):
+        from clocs.models.describe import model_page
+
+        name, text = model_page(call.given["path"])
+        return Answer({"name": name, "card": text}, [text.rstrip("\n")])
     if kind == "store":
         shown = [tables.store_tables(facts, call.given["path"], verbose=verbose)]
     elif kind == "index":
         shown = [tables.words_table(f"Index {facts['index']}", facts, tables.FACTS["index"])]
     elif kind == "classifier":
-        more = f"All about it: clocs models {call.given['path']}"
+        more = f"All about it: clocs info {call.given['path']} --verbose"
         shown = [tables.scores_tables(facts, facts["scores"]), more]
     else:
         shown = [tables.words_table("", card, tables.FACTS["card"]) for card in cards]
     if call.given.get("verify"):
         shown.append("Verified: everything is as it was written.")
     return Answer(facts, shown)
-
-
-def models(call: Call) -> Answer:
-    """Print the list of shipped models, or the card of one."""
-    if "name" not in call.given:
-        from clocs.models.model_card import shipped_models
-
-        listed = shipped_models()
-        more = "More about one: clocs models NAME"
-        return Answer(listed, [tables.models_table(listed, all_columns=out.width >= _WIDE), more])
-    name, text = call()
-    return Answer({"name": name, "card": text}, [text.rstrip("\n")])
 
 
 def pretrain(call: Call) -> Answer:
@@ -381,6 +380,22 @@ def finetune(call: Call, *, out: str) -> Answer:
     again = shlex.join(["clocs", "evaluate", out, call.given["store"]])
     words = f"\nThe classifier is in {out}. To print these scores again: {again}"
     return Answer(card.to_dict(), [tables.scores_tables(card.to_dict(), card.scores), words])
+
+
+def calibrate(call: Call, *, out: str) -> Answer:
+    """Print how calibration and abstention change on held-out patients of the site.
+
+    Args:
+        out: File to write, NAME.safetensors; never that of MODEL.
+    """
+    report = call(out=out).card.training["calibration"]
+    heads = ("patients learned from", "accuracy", "ECE", "±", "kept", "error of kept", "of others")
+    names = ("patients", "accuracy", "ece", "ece_sd", "coverage", "error_kept", "error_abstained")
+    rows = [[one[name] for name in names] for one in report["held_out"]]
+    about = f"{report['recordings_left_out']:,} recordings have no label of the classifier."
+    title = f"{report['recordings']:,} recordings of {report['dataset']}, held out"
+    words = f"\nThe classifier is in {out}. Next: clocs predict {shlex.quote(out)} RECORDINGS"
+    return Answer(report, [tables.grid(title, heads, rows, caption=about), words])
 
 
 def predict(

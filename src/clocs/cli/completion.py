@@ -49,7 +49,7 @@ def _known(context: click.Context, parameter: str) -> Iterable[str]:
             from clocs.experiments.grid import NAMES
 
             known = (*NAMES, "report")
-        case (_, "model" | "models" | "checkpoint") | ("models", "name"):
+        case (_, "model" | "models" | "checkpoint") | ("info", "path"):
             from clocs.training.card import SHIPPED
 
             known = SHIPPED

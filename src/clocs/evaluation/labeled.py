@@ -20,7 +20,7 @@ from torch import Tensor
 from clocs.encoders.base import Weights
 from clocs.errors import SettingError, TrainingError
 from clocs.evaluation.classifier_loss import class_weights
-from clocs.frames.frames import Frames
+from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.splits import PARTS, ValidationLabels, keys_of, labeled_subset, row_keys
 from clocs.frames.views import Instances, Views, instances
 from clocs.training import Settings
@@ -118,6 +118,14 @@ class LabeledPart:
         half[~half.any(axis=1)] = most[~half.any(axis=1)]
         return half
 
+    @property
+    def lead_counts(self) -> NDArray[np.int64]:
+        """(scored,) how many leads have a signal; 1 where a row is of one lead."""
+        there = (self.rows.in_view() != ABSENT).reshape(len(self.rows), -1)
+        found = np.zeros((len(self), there.shape[1]), np.bool_)
+        np.logical_or.at(found, self.place, there)
+        return np.asarray(found.sum(axis=1))
+
     def averaging(self, device: torch.device | str) -> Averaging | None:
         """What averages over the rows of each recording; None where rows are scored."""
         if self.per == "row":
@@ -127,6 +135,15 @@ class LabeledPart:
     def where(self, kept: NDArray[np.bool_]) -> LabeledPart:
         """Only those of the scored; kept: (scored,)."""
         return replace(self, rows=self.rows.where(kept[self.place]))
+
+    def through(self, leads: int) -> LabeledPart:
+        """Each recording through so many of its leads, other ones than the recording before it."""
+        there = np.flatnonzero((self.rows.windows != ABSENT).any(axis=0))
+        turn = (np.arange(len(there)) - leads * self.place[:, None]) % len(there)
+        windows = np.full_like(self.rows.windows, ABSENT)
+        windows[:, there] = np.where(turn < leads, self.rows.windows[:, there], ABSENT)
+        rows = replace(self.rows, windows=windows)
+        return replace(self, rows=rows.where((windows != ABSENT).any(axis=1)))
 
 
 class Averaging:
@@ -147,15 +164,13 @@ class Averaging:
         return torch.stack(made)
 
 
-def rows_with_label(frames: Frames, split: int, *, leads_at_once: bool = False) -> Instances:
-    """Instances of a part that have a label: of one lead, or of all leads at once."""
+def rows_with_label(frames: Frames, split: int | None, *, leads_at_once: bool = False) -> Instances:
+    """Instances of a part, or of all, that have a label: of one lead, or of all leads at once."""
     every = instances(frames, of="lead", views=Views(), split=split, leads_at_once=leads_at_once)
     labeled = every.where(frames.has_label[every.frame])
     if not len(labeled):
-        raise SettingError(
-            f"the {PARTS[split]} part of {frames.dataset} has no labeled frames; evaluation "
-            "needs labels in all three parts"
-        )
+        part = "" if split is None else f"the {PARTS[split]} part of "
+        raise SettingError(f"{part}{frames.dataset} has no labeled frames; labels are needed there")
     return labeled
 
 

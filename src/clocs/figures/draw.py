@@ -69,7 +69,7 @@ def figure(
         kind: What to draw.
         store: Store made by `clocs prepare`.
         checkpoint: For similarity and distances: the encoder, a file, a folder (then its first
-            seed) or a name (`clocs models`).
+            seed) or a name (`clocs info`).
         out: Figure to write: .png, .svg or .pdf; KIND.png by default.
         recording: For perturbations and views: recording ID; the first that is long enough by
             default.

@@ -33,6 +33,7 @@ from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import private_folder
 from clocs.training.card import (
     CLASSIFIER,
+    LIMITS,
     Card,
     ClassifierCard,
     is_classifier,
@@ -89,6 +90,40 @@ class Classifier:
             self.card.temperature, dtype=logits.dtype, device=logits.device
         )
         return scaled.sigmoid() if self.card.multilabel else scaled.softmax(dim=-1)
+
+    def over_threshold(self, chances: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(recordings, classes) from their thresholds on; one without a threshold never."""
+        return chances >= np.array([np.inf if t is None else t for t in self.card.thresholds])
+
+    def doubts(
+        self, chances: NDArray[np.float64], vectors: Tensor, ecg_share: NDArray[np.float64]
+    ) -> dict[str, NDArray[np.float64]]:
+        """(recordings,) what the card's limits are compared with, by name.
+
+        The confidence is the probability that what is predicted is right: of the most probable
+        label or, where several can hold, of all that are predicted and none of the others.
+
+        Args:
+            chances: (recordings, classes) their `probabilities`.
+            vectors: (members, recordings, dim) their mean embeddings.
+            ecg_share: (recordings,) of their power.
+        """
+        sure = chances.max(axis=1, initial=0)
+        if self.card.multilabel:
+            sure = np.where(self.over_threshold(chances), chances, 1 - chances).prod(axis=1)
+        far = distance(self.reference, vectors).numpy() if self.reference else np.nan * ecg_share
+        return {"ecg_share": ecg_share, "distance": far, "confidence": sure}
+
+    def beyond(
+        self, doubts: dict[str, NDArray[np.float64]], leads: Sequence[int]
+    ) -> dict[str, NDArray[np.bool_]]:
+        """(recordings,) which are beyond a limit, by its name; leads: how many each has."""
+        each = [self.card.limits_of(number) for number in leads]
+        limits = {name: np.array([one[name] for one in each]) for name in LIMITS}
+        return {
+            name: own > limits[name] if name == "distance" else own < limits[name]
+            for name, own in doubts.items()
+        }
 
     def to_module(self) -> ClassifierModule:
         """The classifier as a plain `torch.nn.Module`, for a loop of one's own and for export.
@@ -298,7 +333,7 @@ def load(model: Path | str) -> Checkpoint | Classifier:
 
     Args:
         model: Its .safetensors file, a folder of encoders (then the first seed), or the name of a
-            shipped model (`clocs models` lists them).
+            shipped model (`clocs info` lists them).
     """
     path = weights_path(model)
     return load_classifier(path) if is_classifier(path) else load_checkpoint(path)

@@ -29,11 +29,11 @@ def describe(
     verify: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[str, Any]:
-    """Show what is in a store, a checkpoint, a classifier or an index.
+    """Show what is in a store, a checkpoint, a classifier or an index, or list the models.
 
     Args:
         path: A store, a checkpoint (file or folder), a classifier, an index, or the name of a
-            shipped model.
+            shipped model; the command lists these models without it.
         verify: Read everything and check it against its hashes.
         progress: Called with (recordings done, recordings in total) when a store is verified.
 
@@ -147,11 +147,7 @@ def _counted_before(path: Path) -> dict[str, Any] | None:
 
 
 def model_page(name: Path | str) -> tuple[str, str]:
-    """List the models inside the package, or print the card of one in Markdown.
-
-    Args:
-        name: Name or file of a model; all shipped ones by default.
-    """
+    """The name of a model and its card in Markdown, of a shipped one or a file."""
     from clocs.models.classifier import load
     from clocs.models.model_card import model_card
     from clocs.training.card import weights_path

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from clocs.datasets.download import PUBLICATIONS
 from clocs.errors import CheckpointError, SettingError
@@ -28,11 +29,11 @@ from clocs.frames.splits import split_of
 from clocs.models.classifier import (
     Classifier,
     check_shared,
-    distance,
     fit_reference,
     load_classifier,
 )
 from clocs.models.scores import (
+    ScoredPart,
     fit_temperature,
     labeled_part,
     probabilities,
@@ -44,7 +45,7 @@ from clocs.registry import chosen_options
 from clocs.sealed import spelled_for_files
 from clocs.store.store import Store, as_store
 from clocs.training import Settings, settings_in
-from clocs.training.card import ClassifierCard, is_classifier
+from clocs.training.card import LEAD_GROUPS, ClassifierCard, is_classifier
 from clocs.training.checkpoint import (
     Checkpoint,
     check_parts,
@@ -58,7 +59,9 @@ from clocs.training.signals import pick_device
 
 Head = Literal["linear", "whole"]
 Members = Literal["best", "ensemble"]
-ABSTAINED = 0.02  # share of validation recordings beyond each limit
+# which quantiles of validation recordings are the limits
+QUANTILES = {"ecg_share": 0.02, "distance": 0.998, "confidence": 0.05}
+_THROUGH_FEW = 500  # validation recordings that limits for few leads are chosen on, at most
 _SETTINGS, _STATES = "settings.json", "state-*.safetensors"
 
 
@@ -303,7 +306,6 @@ def calibrated(
     train, validation = (labeled_part(classifier, frames, split) for split in (0, 1))
     reference = fit_reference(vectors.of(train))
     scored = score_part(classifier, validation, device, vectors)
-    away = distance(reference, torch.from_numpy(scored.vectors))
     temperature = fit_temperature(scored.logits, scored.targets, multilabel=multilabel)
     chances = probabilities(scored.logits, temperature, multilabel=multilabel)
     thresholds = metrics.best_thresholds(chances, scored.targets)
@@ -318,24 +320,27 @@ def calibrated(
         card,
         temperature=tuple(temperature.tolist()),
         thresholds=tuple(None if np.isnan(t) else t for t in thresholds.tolist()),
-        limits=choose_limits(torch.from_numpy(scored.ecg_share), away),
         training=card.training | counts,
     )
-    return replace(classifier, card=card, reference=reference)
+    made = replace(classifier, card=card, reference=reference)
+    return replace(made, card=replace(card, limits=_limits(made, scored, device)))
 
 
-def choose_limits(ecg_share: Tensor, distances: Tensor) -> dict[str, float]:
-    """Limits beyond which a classifier abstains: of 2 % of validation recordings, each of them.
+def _limits(
+    classifier: Classifier, scored: ScoredPart, device: torch.device | str
+) -> dict[str, dict[str, float]]:
+    """By the number of leads; for few, some validation recordings are seen through few of them."""
+    part, most = scored.part, int(scored.part.lead_counts.max())
+    *few, whole = (group for group in LEAD_GROUPS if int(group) <= most)
+    some = part.where(np.arange(len(part)) % math.ceil(len(part) / _THROUGH_FEW) == 0)
+    made = {g: score_part(classifier, some.through(int(g)), device) for g in few}
+    return {g: choose_limits(one.doubts(classifier)) for g, one in (made | {whole: scored}).items()}
 
-    Args:
-        ecg_share: (recordings,) of validation recordings.
-        distances: (recordings,) of the same.
 
-    Returns:
-        The least "ecg_share" and the greatest "distance" of a recording that is predicted.
-    """
-    least, greatest = ecg_share.double().quantile(ABSTAINED), distances.quantile(1 - ABSTAINED)
-    return {"ecg_share": float(least), "distance": float(greatest)}
+def choose_limits(doubts: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    """Limits beyond which a classifier abstains, by name: quantiles of these recordings."""
+    found = {name: float(np.quantile(doubts[name], share)) for name, share in QUANTILES.items()}
+    return {name: limit for name, limit in found.items() if not math.isnan(limit)}
 
 
 @contextmanager

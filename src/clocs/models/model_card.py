@@ -1,7 +1,7 @@
 """Model cards: what a person must know before using a model, in Markdown; and the list of them.
 
-One function for all of them: `clocs models NAME` prints it, the pages in `docs/models` are its
-output, and an exported model carries it. `clocs models` lists the shipped ones, from their cards
+One function for all of them: `clocs info NAME --verbose` prints it, the pages in `docs/models` are
+its output, and an exported model carries it. `clocs info` lists the shipped ones, from their cards
 alone: without torch.
 """
 

@@ -29,7 +29,6 @@ from clocs.measurements.check import Finding, doubt, examine
 from clocs.models.classifier import (
     Classifier,
     as_classifier,
-    distance,
     probability_column,
     window_ecg_share,
 )
@@ -50,6 +49,7 @@ from clocs.patients.sources import Piece, ReadFile, file_windows, read_files, st
 from clocs.recording import Recording, with_derived
 from clocs.sealed import own_hash
 from clocs.store.store import Store
+from clocs.training.card import LIMITS
 from clocs.training.signals import pick_device
 
 Progress = Callable[[int, int], None]
@@ -389,34 +389,35 @@ def decide(classifier: Classifier, means: Means) -> Decisions:
     vectors = torch.from_numpy(means.vectors[:, means.there])
     logits = classifier.logits(vectors.double())
     chances = np.asarray(classifier.probabilities(logits).numpy())
-    away = np.full(len(chances), np.nan)
-    if classifier.reference:
-        away = distance(classifier.reference, vectors).numpy()
-    least, greatest = card.limits.get("ecg_share", -np.inf), card.limits.get("distance", np.inf)
+    doubts = classifier.doubts(chances, vectors, share)
+    leads = [len(means.about[place].get("leads_used", ())) for place in means.there]
+    beyond = classifier.beyond(doubts, leads)
     paced = any("pacing" in one or "paced" in one for one in card.meanings.values())
     in_mv = any(one.card.in_mv for one in classifier.encoders)
     why: list[str | None] = []
-    each = zip(share.tolist(), flat.tolist(), away.tolist(), means.there.tolist(), strict=True)
-    for own, still, far, place in each:
-        about = means.about[place]
+    for n, (still, place) in enumerate(zip(flat.tolist(), means.there.tolist(), strict=True)):
+        about, limits = means.about[place], card.limits_of(leads[n])
+        ecg, away, sure = (float(doubts[name][n]) for name in LIMITS)
         findings = [one for one in about["findings"] if not (paced and one.kind == "paced")]
-        doubts = doubt(findings, about["leads_used"], in_mv=in_mv)
-        words = [] if doubts is None else [f"the recording may be faulty: {doubts}"]
-        if own < least and still >= _MOSTLY:
+        fault = doubt(findings, about["leads_used"], in_mv=in_mv)
+        words = [] if fault is None else [f"the recording may be faulty: {fault}"]
+        if beyond["ecg_share"][n] and still >= _MOSTLY:
             words.append(f"no signal: {still:.0%} of the time is flat")
-        elif own < least:
-            words.append(f"too noisy: {own:.2f} of its power is an ECG's, less than {least:.2f}")
-        if far > greatest:
-            words.append(
-                f"unlike the training data: the distance is {far:.2f}, above {greatest:.2f}"
-            )
+        elif beyond["ecg_share"][n]:
+            least = limits["ecg_share"]
+            words.append(f"too noisy: {ecg:.2f} of its power is an ECG's, less than {least:.2f}")
+        if beyond["distance"][n]:
+            most = limits["distance"]
+            words.append(f"unlike the training data: the distance is {away:.2f}, above {most:.2f}")
+        if beyond["confidence"][n]:
+            words.append(f"unsure: {sure:.2f} is less than {limits['confidence']:.2f}")
         why.append("; ".join(words) or None)
     likely: list[str | list[str]] = [card.labels[k] for k in chances.argmax(axis=1)]
-    if card.multilabel:  # those from their thresholds on; one without a threshold never
-        limits = np.array([np.inf if t is None else t for t in card.thresholds])
-        likely = [[card.labels[k] for k in np.flatnonzero(row)] for row in chances >= limits]
+    if card.multilabel:
+        over = classifier.over_threshold(chances)
+        likely = [[card.labels[k] for k in np.flatnonzero(row)] for row in over]
     picked = [None if reason else one for one, reason in zip(likely, why, strict=True)]
-    return Decisions(chances, share, away, why, picked)
+    return Decisions(chances, doubts["ecg_share"], doubts["distance"], why, picked)
 
 
 def decide_each(classifier: Classifier, recordings: Sequence[CutRecording]) -> Decisions:

@@ -26,7 +26,7 @@ from clocs.evaluation.result import Predictions, plain
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.make import expect_leads, leads_of_those, make_frames
 from clocs.frames.splits import split_of
-from clocs.models.classifier import Classifier, as_classifier, distance, ecg_share_and_flat
+from clocs.models.classifier import Classifier, as_classifier, ecg_share_and_flat
 from clocs.store.store import Store, as_store
 from clocs.training.card import Card, ClassifierCard
 from clocs.training.checkpoint import TEST, check_no_leak, copies_of_seen
@@ -37,6 +37,7 @@ Logits = NDArray[np.float64]  # (rows, classes)
 Targets = NDArray[np.uint8]  # (rows, classes)
 
 COLDEST, HOTTEST = 0.01, 100.0  # temperatures to choose from
+_BEYOND = {"ecg_share": "too_noisy", "distance": "too_far", "confidence": "unsure"}
 BINS = 15  # of equally many rows, for the calibration error
 
 
@@ -88,7 +89,7 @@ def evaluate_classifier(
     frames = make_frames(
         store,
         spec=encoder.frame,
-        leads=_leads(encoder, store) if leads is None else leads,
+        leads=leads_to_read(encoder, store) if leads is None else leads,
         split=by,
         split_seed=split_seed or 0,
     )
@@ -97,7 +98,7 @@ def evaluate_classifier(
     return scores_on_test(classifier, frames, resamples=resamples, device=pick_device(device))
 
 
-def _leads(encoder: Card, store: Store) -> list[str]:
+def leads_to_read(encoder: Card, store: Store) -> list[str]:
     """Those of the classifier that the store has."""
     wanted = tuple(encoder.encoder.get("leads") or encoder.leads)
     found, known = leads_of_those(store, wanted), encoder.encoder.get("leads", ())
@@ -134,9 +135,15 @@ class ScoredPart:
         """(recordings, classes)."""
         return self.part.targets
 
+    def doubts(self, classifier: Classifier) -> dict[str, NDArray[np.float64]]:
+        """(recordings,) what the limits of a classifier are compared with, by name."""
+        card, vectors = classifier.card, torch.from_numpy(self.vectors)
+        chances = probabilities(self.logits, np.array(card.temperature), multilabel=card.multilabel)
+        return classifier.doubts(chances, vectors, self.ecg_share)
 
-def labeled_part(classifier: Classifier, frames: Frames, split: int) -> LabeledPart:
-    """The labeled recordings of a part, cut into the rows that the encoders see."""
+
+def labeled_part(classifier: Classifier, frames: Frames, split: int | None) -> LabeledPart:
+    """The labeled recordings of a part, or of all, cut into the rows that the encoders see."""
     leads = classifier.encoders[0].encoder.leads
     own = frames.for_leads(leads) if leads else frames
     return LabeledPart(own, rows_with_label(own, split, leads_at_once=bool(leads)), "recording")
@@ -203,21 +210,16 @@ def _abstention(
     classifier: Classifier, scored: ScoredPart, p: Predictions
 ) -> dict[str, Any] | None:
     """How many recordings are within the limits, and the scores of these; None without limits."""
-    limits = classifier.card.limits
-    if not (limits and classifier.reference):
+    if not classifier.card.limits:
         return None
-    away = distance(classifier.reference, torch.from_numpy(scored.vectors)).numpy()
-    noisy = scored.ecg_share < limits.get("ecg_share", -np.inf)
-    far = away > limits.get("distance", np.inf)
-    kept = ~(noisy | far)
-    counts: dict[str, Any] = {
-        "coverage": float(kept.mean()),
-        "recordings": int(kept.sum()),
-        "too_noisy": int(noisy.sum()),
-        "too_far": int(far.sum()),
-    }
+    beyond = classifier.beyond(scored.doubts(classifier), scored.part.lead_counts.tolist())
+    kept = ~np.any(list(beyond.values()), axis=0)
+    counts: dict[str, Any] = {"coverage": float(kept.mean()), "recordings": int(kept.sum())}
+    counts |= {_BEYOND[name]: int(own.sum()) for name, own in beyond.items()}
     if kept.any():
         counts |= _macro(p.where(kept), _per_class(p.where(kept)))
+    if not kept.all():
+        counts["accuracy_of_abstained"] = _accuracy(p.where(~kept))
     return counts
 
 
@@ -233,11 +235,12 @@ def _per_class(p: Predictions) -> dict[str, NDArray[np.float64]]:
 
 
 def _macro(p: Predictions, per_class: dict[str, NDArray[np.float64]]) -> dict[str, float]:
-    right = metrics.accuracy(
-        p.probabilities[0], p.targets, p.thresholds[0], multilabel=p.multilabel
-    )
     means = {name: metrics.macro(per_class[name]) for name in ("auc", "ap", "f1")}
-    return means | {"accuracy": right}
+    return means | {"accuracy": _accuracy(p)}
+
+
+def _accuracy(p: Predictions) -> float:
+    return metrics.accuracy(p.probabilities[0], p.targets, p.thresholds[0], multilabel=p.multilabel)
 
 
 def _scores(

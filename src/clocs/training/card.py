@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import re
 import tomllib
 import types
@@ -279,6 +280,10 @@ def _check(facts: dict[str, Any]) -> None:
         )
 
 
+LEAD_GROUPS = ("1", "2", "6")  # the fewest leads of recordings that have limits in common
+LIMITS = ("ecg_share", "distance", "confidence")
+
+
 @dataclass(frozen=True)
 class ClassifierCard:
     """A classifier in words and numbers."""
@@ -293,8 +298,9 @@ class ClassifierCard:
     temperature: tuple[float, ...]  # by which the logits of each class are divided
     # from which calibrated probability on a class is predicted; None where validation had none
     thresholds: tuple[float | None, ...]
-    # beyond which no prediction is made: the least "ecg_share", the greatest "distance"
-    limits: dict[str, float] = field(default_factory=dict)
+    # beyond which no prediction is made, from a number of leads on ("1", "2", "6"): the least
+    # "ecg_share" and "confidence", the greatest "distance"
+    limits: dict[str, dict[str, float]] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)  # its settings
     scores: dict[str, Any] = field(default_factory=dict)  # on the test patients
     intended_use: str = INTENDED_USE
@@ -309,6 +315,11 @@ class ClassifierCard:
 
         return meanings(self.labels, self.dataset)
 
+    def limits_of(self, leads: int) -> dict[str, float]:
+        """Those of recordings with so many leads; nan where there is none."""
+        fits = [self.limits[g] for g in LEAD_GROUPS if g in self.limits and int(g) <= leads]
+        return dict.fromkeys(LIMITS, math.nan) | (fits[-1] if fits else {})
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         cards = [json.loads(card.json()) for card in self.encoders]
@@ -318,10 +329,11 @@ class ClassifierCard:
     def from_dict(cls, facts: dict[str, Any]) -> ClassifierCard:
         """The card of these facts; ValueError, KeyError or TypeError say what is wrong."""
         facts = spelled_in_code(facts)
-        if isinstance(limits := facts.get("limits"), dict) and "quality" in limits:
-            # of earlier versions, where that word stood for two measures
+        limits = facts.get("limits")
+        if isinstance(limits, dict) and not limits.keys() <= set(LEAD_GROUPS):
+            # of earlier versions: the same for all leads; "quality" stood for two measures
             renamed = {"ecg_share" if name == "quality" else name: v for name, v in limits.items()}
-            facts = {**facts, "limits": renamed}
+            facts = {**facts, "limits": {"1": renamed}}
         if differing := facts.keys() ^ {one.name for one in fields(cls)}:
             raise ValueError(f"its fields differ: {', '.join(sorted(differing)):.100}")
         _check_classifier(facts)
@@ -391,8 +403,9 @@ def _check_classifier(facts: dict[str, Any]) -> None:
     fits["labels"] &= fits["labels"] and 1 <= len(set(labels)) == len(labels)
     fits["limits"] &= (
         fits["limits"]
-        and limits.keys() <= {"ecg_share", "distance"}
-        and all(_fits(limit, float) for limit in limits.values())
+        and limits.keys() <= set(LEAD_GROUPS)
+        and all(isinstance(own, dict) and own.keys() <= set(LIMITS) for own in limits.values())
+        and all(_fits(limit, float) for own in limits.values() for limit in own.values())
     )
     for name, low, high in (("temperature", 1e-6, 1e6), ("thresholds", 0, 1)):
         fits[name] &= (
