@@ -289,16 +289,17 @@ def robustness(stores: Path, work: Path) -> None:
         )
     left.axhline(noise["clean"]["auc"], color="gray", linestyle="--", label="without noise")
     left.set(xlabel="signal to noise, dB", ylabel="AUC, PhysioNet 2020", xticks=(0, 6, 12, 18))
-    left.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.02, 0.93))
+    left.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.01, 0.51))
     bars = []
     for path in folder.glob("identity-and-disease-ptb-*.json"):
         found = json.loads(path.read_text("utf-8"))
         facts = found["encoders"][0]
-        name = facts["method"].replace("-", " ")
+        names = {"random-bn": "untrained", "cmsmlc": "cmsmlc-many-leads"}
+        name = names.get(facts["method"], facts["method"].replace("-", " "))
         if facts["method"] == "cmsc":
-            name = f"CMSC, {facts['trained_on']}"
+            name = f"cmsc-{facts['trained_on']}"
         pairs = (found["pairs"][kind]["cosine"]["top1"] for kind in ("another day", "halves"))
-        bars.append((*pairs, {"random bn": "untrained"}.get(name, name)))
+        bars.append((*pairs, name))
     for place, (day, half, _) in enumerate(sorted(bars)):
         right.barh(place + 0.2, 100 * half, 0.38, color="#9db8cc")
         right.barh(place - 0.2, 100 * day, 0.38, color="#0072b2")
