@@ -201,52 +201,23 @@ def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
 def exported() -> Figure:
     """What is inside an exported model, and what stays outside."""
     figure, axes = _sheet(8, 2.3)
-    box(
-        axes,
-        1.1,
-        1.3,
-        "before it",
-        ["read, scale to mV", "resample to rate", "leads by name"],
-        size=(1.9, 1.3),
-        color="#ffffff",
+    inside = ["cut into frames · normalize", "network", "mean over frames and leads"]
+    title = "one file: module, ONNX, .pt2, hub"
+    box(axes, 4.0, 1.3, title, [*inside, "temperature of a classifier"], size=(3.0, 1.6))
+    outside = (
+        (1.1, "before it", ["read, scale to mV", "resample to rate", "leads by name"]),
+        (6.95, "after it", ["encoder: a vector", "classifier: calibrated", "probabilities"]),
     )
-    box(
-        axes, 4.0, 1.3, "one file: module, ONNX, .pt2, hub",
-        [
-            "cut into frames · normalize", "network", "mean over frames and leads",
-            "temperature of a classifier",
-        ],
-        size=(3.0, 1.6),
-    )  # fmt: skip
-    box(
-        axes,
-        6.95,
-        1.3,
-        "after it",
-        ["encoder: a vector", "classifier: calibrated", "probabilities"],
-        size=(1.9, 1.3),
-        color="#ffffff",
+    for x, title, lines in outside:
+        box(axes, x, 1.3, title, lines, size=(1.9, 1.3), color="#ffffff")
+    between = (
+        (2.05, 2.5, "(batch, leads, samples)\nfloat32, mV"),
+        (5.5, 6.0, "(batch, dimension)\nor (batch, classes)"),
     )
-    arrow(axes, (2.05, 1.3), (2.5, 1.3))
-    arrow(axes, (5.5, 1.3), (6.0, 1.3))
-    axes.text(
-        2.27,
-        0.32,
-        "(batch, leads, samples)\nfloat32, mV",
-        ha="center",
-        va="top",
-        fontsize=8,
-        color=INK,
-    )
-    axes.text(
-        5.75,
-        0.32,
-        "(batch, dimension)\nor (batch, classes)",
-        ha="center",
-        va="top",
-        fontsize=8,
-        color=INK,
-    )
+    for start, end, text in between:
+        arrow(axes, (start, 1.3), (end, 1.3))
+        x = (start + end) / 2
+        axes.text(x, 0.32, text, ha="center", va="top", fontsize=8, color=INK)
     return figure
 
 

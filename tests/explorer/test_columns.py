@@ -12,8 +12,7 @@ import pytest
 import clocs
 from clocs import Store
 from clocs.datasets.label_names import label_name
-from clocs.explorer.columns import Columns
-from clocs.explorer.measured import MEASURED
+from clocs.explorer.columns import Columns, unpredicted
 from clocs.explorer.open import open_session
 from clocs.explorer.predictions import SavedClassifiers
 from clocs.explorer.session import Session, color_slots
@@ -37,9 +36,11 @@ def test_every_patient_has_a_prediction_a_confidence_and_an_outcome(
     assert facts["state"] == "ready"
     columns = {one["name"]: one for one in facts["columns"]}
     assert {"prediction", "confidence", "outcome", "abstention"} <= columns.keys()
+    assert 0 < arrays["confidence"].min() <= arrays["confidence"].max() <= 100
     for name, one in columns.items():
         assert len(arrays[name]) == len(session.codes)
-        if name in MEASURED:
+        if "values" not in one:  # numbers
+            assert one["step"] and arrays[name].dtype == np.float32
             continue
         assert arrays[name].max() < len(one["values"]) == len(set(one["values"]))
     table = clocs.predict(file, small_store).unique("patient", keep="first")
@@ -54,6 +55,35 @@ def test_every_patient_has_a_prediction_a_confidence_and_an_outcome(
     assert (again.packed()[1]["prediction"] == arrays["prediction"]).all()
 
 
+def test_a_store_that_is_too_large_says_so_until_its_predictions_are_kept(
+    session: Session,
+    encoder: Path,
+    small_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "c.safetensors"
+    clocs.finetune(encoder, small_store, out=file, epochs=2)
+    monkeypatch.setattr("clocs.models.predict.__version__", "another")  # nothing is kept yet
+    monkeypatch.setattr("clocs.explorer.columns._MOST_PREDICTED", 5)
+    models = SavedClassifiers([file])
+    assert "more than 5 recordings" in unpredicted(session.stores, models)
+    assert "prediction" not in _finished(Columns(replace(session, models=models)))
+    clocs.predict(file, small_store)
+    assert unpredicted(session.stores, models) == ""
+    assert "prediction" in _finished(Columns(replace(session, models=models)))
+
+
+def _finished(columns: Columns) -> set[str]:
+    """Names of the columns in which anything is known."""
+    until = time.monotonic() + 300
+    while columns.packed()[0]["state"] == "working" and time.monotonic() < until:
+        time.sleep(0.05)
+    facts, arrays = columns.packed()
+    names = {one["name"]: one.get("values") for one in facts["columns"]}
+    return {name for name, values in names.items() if values != ["unknown"] and len(arrays[name])}
+
+
 def test_columns_of_a_store_tell_nothing_that_is_computed_from_ids(session: Session) -> None:
     facts, _ = Columns(session).packed()
     assert not {"fold", "taken"} & {one["name"] for one in facts["columns"]}
@@ -65,6 +95,10 @@ def test_a_label_has_the_same_color_in_every_store() -> None:
     first, second = color_slots(chapman), color_slots(challenge)
     assert first[3] == second[0] and first[0] == second[1]  # sinus rhythm, atrial fibrillation
     assert len(set(first)) == len(set(second)) == 4
+    demo = [label_name(label, "synthetic") for label in ("SR", "SB", "SVT", "AFIB")]
+    assert color_slots(demo)[1] == first[2]
+    both = color_slots(chapman + [label_name(label, "physionet2020") for label in ("AF", "Normal")])
+    assert both[:4] == first and both[4:] == [first[0], first[3]]  # one meaning, one color
     many = [label_name(f"label {i}") for i in range(50)]
     assert len(set(color_slots(many))) == 50
 

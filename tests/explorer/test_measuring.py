@@ -173,6 +173,9 @@ def test_a_phone_stays_narrow_and_goes_to_the_ecg_of_the_tapped_patient(
     page.get_by_role("button", name="Close", exact=True).tap()
     expect(page.locator("#map")).to_be_focused()
     expect(page.locator("#map")).to_be_in_viewport()
+    page.goto(f"{served.url}/?patient={served.session.codes[4]}")  # a link
+    page.wait_for_selector("#ecg[data-drawn=yes]")
+    expect(page.locator("#ecg")).to_be_in_viewport()
 
 
 @pytest.mark.parametrize("size", [PHONE])

@@ -85,7 +85,7 @@ def test_reasons_say_what_is_missing() -> None:
     none = measured(find_beats(dict.fromkeys(LEADS, NONE)))
     assert {one.reason for one in none.values()} == {"fewer than 3 beats"} and {*none} == {*UNITS}
     two = measured(find_beats({"II": own, "V2": own}))
-    assert two["qrs_axis"].reason == "it needs I, and II or aVF"
+    assert two["qrs_axis"].reason == "it needs two limb leads"
     assert two["r_v1"].reason == "no lead V1" and "needs V1" in str(two["sokolow_lyon"].reason)
     assert measured(find_beats({"II": own}), in_mv=False)["r_ii"].reason == "the unit is not mV"
 
@@ -100,6 +100,11 @@ def test_the_axis_is_that_of_the_vector(degrees: float) -> None:
         signal[LEADS.index("aVF"), part] = np.sin(angle) * 3**0.5 / 2
     found = measured(find_beats(dict.fromkeys(LEADS, waves(BEGIN))), signal)
     assert found["qrs_axis"].value == pytest.approx(degrees, abs=0.1)
+    first, foot = signal[LEADS.index("I")], signal[LEADS.index("aVF")]
+    others = {"aVR": -0.75 * first - foot / 2, "aVL": 0.75 * first - foot / 2}
+    pair = find_beats(dict.fromkeys(others, waves(BEGIN)))
+    again = measured(pair, np.stack([*others.values()]))["qrs_axis"]
+    assert again.value == pytest.approx(degrees, abs=0.1)
     assert found["t_axis"].reason == "T waves too small in I and aVF"
 
 

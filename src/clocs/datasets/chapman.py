@@ -11,6 +11,7 @@ from datetime import datetime
 
 from clocs.datasets import base, table_files
 from clocs.datasets.base import DatasetRow, Entry, Listing, PublishedDataset
+from clocs.datasets.label_names import label_name
 from clocs.errors import SourceError, UnusableError
 from clocs.formats.base import ReadOptions
 from clocs.formats.source import Source, stem
@@ -21,13 +22,15 @@ from clocs.recording import STANDARD_LEADS, FrameSpec, Recording, check_signal
 TABLE = "Diagnostics.xlsx"
 _STATED = ReadOptions(rate=500.0, unit="µV")  # by the publication; the tables hold numbers alone
 _ROWS = 5000  # 10 s
-GROUPS = {
-    "AFIB": ("AFIB", "AF"),
-    "GSVT": ("SVT", "AT", "SAAWR", "ST", "AVNRT", "AVRT"),
-    "SB": ("SB",),
-    "SR": ("SR", "SA", "SI"),
+GROUPS = {  # of published rhythms, and what `label_names` calls these
+    "AFIB": {"AFIB": "AF", "AF": "AFL"},
+    "GSVT": {one: one for one in ("SVT", "SAAWR", "AVNRT", "AVRT")}
+    | {"AT": "ATach", "ST": "STach"},
+    "SB": {"SB": "SB"},
+    "SR": {"SR": "NSR", "SA": "SA", "SI": "SA"},
 }
 _GROUP_OF = {rhythm: group for group, rhythms in GROUPS.items() for rhythm in rhythms}
+RHYTHMS = {own: label_name(one).name for each in GROUPS.values() for own, one in each.items()}
 _COLUMNS = {"Rhythm": "rhythm", "Beat": "beat", "PatientAge": "age", "Gender": "sex"}
 _NOT_RECORDINGS = {"diagnostics", "rhythmnames", "conditionnames", "attributesdictionary"}
 

@@ -7,47 +7,49 @@ several recordings, the first one is predicted.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from clocs._version import __version__
-from clocs.explorer.measured import MEASURED
-from clocs.sealed import own_hash
-from clocs.store.kept import KeptTable
+from clocs.datasets.chapman import RHYTHMS
+from clocs.explorer.measured import MEASURED, ShownMeasurement
 from clocs.store.store import Store
 
 if TYPE_CHECKING:
+    from clocs.explorer.predictions import SavedClassifiers
     from clocs.explorer.session import Session
-    from clocs.models.classifier import Classifier
 
 _UNKNOWN = "unknown"
 _MOST = 30  # values of a column; the rare ones are one value
 _MOST_PREDICTED = 20_000  # recordings: a quarter of an hour on two cores
+_UNPREDICTED = (
+    "The patients of {} are not predicted yet, for there are more than {:,} recordings: `clocs "
+    "predict MODEL STORE` does it once; then start the explorer again"
+)
 _Value = str | float | None
-_Found = dict[str, tuple[dict[str, Any], NDArray[np.uint8]]]  # facts and codes, by name
-_OF_STORES = {  # titles of columns
-    "seconds": "Length in s",
-    "rate": "Sampling rate",
-    "leads": "Number of leads",
+_Found = dict[str, tuple[dict[str, Any], NDArray[Any]]]  # facts and values, by name
+_NUMBERS = {
+    "confidence": ShownMeasurement("Confidence", "%"),
+    "seconds": ShownMeasurement("Length", "s"),
+    "rate": ShownMeasurement("Sampling rate", "Hz"),
+    "leads": ShownMeasurement("Number of leads", ""),
+    "recordings": ShownMeasurement("Recordings", ""),
+}
+_WORDS = {  # titles
+    "prediction": "Prediction",
+    "outcome": "Right or wrong",
+    "abstention": "Abstention",
+    "rhythm": "Published rhythm",
     "unit": "Unit",
-    "recordings": "Recordings",
     "fold": "Fold",
     "taken": "Year",
 }
-_PREDICTED = {
-    "prediction": "Prediction",
-    "confidence": "Confidence in %",
-    "outcome": "Right or wrong",
-    "abstention": "Abstention",
-    "ecg_share": "Share that looks like an ECG",
-}
+_PREDICTED = ("prediction", "confidence", "outcome", "abstention")
 
 
 class Columns:
@@ -65,37 +67,34 @@ class Columns:
         rows = session.embeddings.rows.select("dataset", "patient")
         self._place = {pair: row for row, pair in enumerate(rows.iter_rows())}
         self._found = self._of_stores()
-        few = 0 < sum(map(len, session.stores.values())) <= _MOST_PREDICTED
-        self.state = "working" if session.models is not None and few else "ready"
+        self.state = "working" if session.models is not None and session.stores else "ready"
         if self.state == "working":
             threading.Thread(target=self._predict, daemon=True).start()
 
     def packed(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Facts and arrays of all columns.
 
-        Of what was measured: title, unit, smallest step, and a number per patient, nan where
-        unknown; of others: title, values, whether these are in order, and a code per patient.
-        Patients are predicted from the first call on.
+        Of numbers: title, unit, smallest step, and one per patient, nan where unknown; of others:
+        title, values, and the code of one per patient. The first call begins to predict.
         """
         with self._lock:
             if self.state == "new":
                 self._begin()
-        arrays: dict[str, NDArray[Any]] = dict(self._session.measured)
-        listed: list[dict[str, Any]] = [
-            {"name": name} | MEASURED[name]._asdict() for name in arrays
-        ]
-        for name, (facts, codes) in dict(self._found).items():
-            listed.append({"name": name} | facts)
-            arrays[name] = codes
-        return {"columns": listed, "state": self.state, "progress": self.progress}, arrays
+        measured = self._session.measured.items()
+        found: _Found = {name: (MEASURED[name]._asdict(), own) for name, own in measured}
+        found |= self._found
+        listed = [{"name": name} | facts for name, (facts, _) in found.items()]
+        facts = {"columns": listed, "state": self.state, "progress": self.progress}
+        return facts, {name: own for name, (_, own) in found.items()}
 
     def _of_stores(self) -> _Found:
         each: dict[str, dict[int, _Value]] = {}
         for dataset, store in self._session.stores.items():
-            one = pl.col("samples") / pl.col("rate")
+            rhythm = pl.col("extra").str.json_path_match("$.rhythm").str.to_uppercase()
             columns = {
-                "seconds": one, "rate": pl.col("rate"), "leads": pl.col("leads").list.len(),
-                "unit": pl.col("unit"), "recordings": pl.len().over("patient"),
+                "seconds": pl.col("samples") / pl.col("rate"), "rate": pl.col("rate"),
+                "leads": pl.col("leads").list.len(), "recordings": pl.len().over("patient"),
+                "rhythm": rhythm.replace_strict(RHYTHMS, default=None), "unit": pl.col("unit"),
             }  # fmt: skip
             if self._session.show_ids:  # both tell who it may be
                 columns["fold"] = pl.col("fold")
@@ -106,28 +105,26 @@ class Columns:
                 for name, value in zip(columns, values, strict=True):
                     if row is not None:
                         each.setdefault(name, {})[row] = value
-        made = {name: self._coded(_OF_STORES[name], values) for name, values in each.items()}
-        return {name: one for name, one in made.items() if len(one[0]["values"]) > 1}
+        made = {name: self._column(name, values) for name, values in each.items()}
+        return {name: one for name, one in made.items() if name in _NUMBERS or one[1].any()}
 
-    def _coded(
-        self, title: str, values: Mapping[int, _Value]
-    ) -> tuple[dict[str, Any], NDArray[np.uint8]]:
-        """A column of few values: numbers in bands where they are many, rare words as one."""
-        known = [value for value in values.values() if value is not None]
-        numbers = bool(known) and not any(isinstance(value, str) for value in known)
-        if numbers:
-            order, word = _bands(np.array(known, np.float64))
-        else:
-            counts = pl.Series(map(str, known), dtype=pl.String).value_counts(sort=True)
-            common = set(counts.to_series().head(_MOST))
-            order, word = sorted(common), lambda one: str(one) if str(one) in common else "other"
-        names = [*dict.fromkeys([*order, "other", _UNKNOWN])]
-        place = {name: code for code, name in enumerate(names)}
+    def _column(
+        self, name: str, values: Mapping[int, _Value]
+    ) -> tuple[dict[str, Any], NDArray[Any]]:
+        """Whole numbers, or codes of words, the rare ones as one."""
+        known = {row: value for row, value in values.items() if value is not None}
+        if name in _NUMBERS:
+            numbers = np.full(len(self._session.codes), np.nan, np.float32)
+            numbers[list(known)] = np.round(list(known.values()))
+            return _NUMBERS[name]._asdict(), numbers
+        counts = pl.Series(map(str, known.values()), dtype=pl.String).value_counts(sort=True)
+        common = sorted(counts.to_series().head(_MOST))
+        place = {name: code for code, name in enumerate([*common, "other", _UNKNOWN])}
         codes = np.full(len(self._session.codes), place[_UNKNOWN], np.uint8)
-        for row, value in values.items():
-            codes[row] = place[_UNKNOWN if value is None else word(value)]
+        for row, value in known.items():
+            codes[row] = place.get(str(value), place["other"])
         used = np.unique(codes)
-        facts = {"title": title, "values": [names[code] for code in used], "ordered": numbers}
+        facts = {"title": _WORDS[name], "values": [[*place][code] for code in used]}
         return facts, np.searchsorted(used, codes).astype(np.uint8)
 
     def _predict(self) -> None:
@@ -142,7 +139,7 @@ class Columns:
 
     def _predicted(self) -> _Found:
         from clocs.models.classifier import probability_column
-        from clocs.models.predict import predict
+        from clocs.models.predict import kept_predictions, predict
 
         session, stores = self._session, list(self._session.stores.values())
         classifier = session.predictor().first
@@ -155,10 +152,10 @@ class Columns:
             def tick(now: int, _: int, before: int = done) -> None:
                 self.progress = (before + now) / total
 
-            kept = kept_predictions(store, classifier)
-            if (table := kept.read()) is None:
-                table = predict(classifier, store, progress=tick)
-                kept.write(table)
+            table = kept_predictions(store, classifier).read()
+            if table is None and total > _MOST_PREDICTED:
+                continue
+            table = predict(classifier, store, progress=tick) if table is None else table
             done += len(store)
             for one in table.unique("patient", keep="first").iter_rows(named=True):
                 row = self._place.get((one["dataset"], one["patient"]))
@@ -172,49 +169,19 @@ class Columns:
                 each["prediction"][row] = labels[0] if labels else "none" if why is None else None
                 each["confidence"][row] = None if one["problem"] else 100 * top
                 each["abstention"][row] = "predicted" if why is None else why.partition(":")[0]
-                each["ecg_share"][row] = one["ecg_share"]
                 own = set(truth[row]) & set(card.labels)
                 if why is None and own and one["dataset"] == card.dataset:
-                    each["outcome"][row] = _outcome(set(labels), own)
-        return {name: self._coded(_PREDICTED[name], values) for name, values in each.items()}
+                    partly = "partly right" if own & {*labels} else "wrong"
+                    each["outcome"][row] = "right" if own == {*labels} else partly
+        return {name: self._column(name, values) for name, values in each.items()}
 
 
-def kept_predictions(store: Store, classifier: Classifier) -> KeptTable:
-    """Where the table of `clocs.predict` of a whole store is kept."""
-    weights = hashlib.sha256()
-    for tensors in (classifier.head, classifier.reference):
-        for name in sorted(tensors):
-            weights.update(tensors[name].cpu().contiguous().numpy().data)
-    about = own_hash(classifier.card.to_dict()), weights.hexdigest(), __version__
-    encoders = (one.fingerprint for one in classifier.encoders)
-    return KeptTable(store, "predictions", *about, *encoders)
+def unpredicted(stores: Mapping[str, Store], models: SavedClassifiers | None) -> str:
+    """A sentence where stores are too large to predict all patients when the explorer starts."""
+    from clocs.models.predict import kept_predictions
 
-
-def _outcome(predicted: set[str], true: set[str]) -> str:
-    if predicted == true:
-        return "right"
-    return "partly right" if predicted & true else "wrong"
-
-
-def _bands(numbers: NDArray[np.float64]) -> tuple[list[str], Callable[[Any], str]]:
-    """Names of bands of numbers, at most ten, and the name of that of a number."""
-    distinct = np.unique(numbers)
-    if len(distinct) <= 10:
-        return [f"{one:g}" for one in distinct], lambda value: f"{value:g}"
-    low, high = np.percentile(numbers, [1, 99])
-    step = _round_step((high - low) / 8)
-    edges = np.arange(np.floor(low / step), np.floor(high / step) + 1) * step
-    names = [f"{edge:g}–{edge + step:g}" for edge in edges]
-    names[0], names[-1] = f"under {edges[0] + step:g}", f"{edges[-1]:g} and over"
-
-    def named(value: Any) -> str:
-        place = int((value - edges[0]) // step)
-        return names[min(max(place, 0), len(names) - 1)]
-
-    return names, named
-
-
-def _round_step(step: float) -> float:
-    """1, 2, 5 or 10 times a power of ten."""
-    unit = 10.0 ** np.floor(np.log10(max(step, 1e-9)))
-    return float(next(unit * n for n in (1, 2, 5, 10) if unit * n >= step * 0.999))
+    if models is None or sum(map(len, stores.values())) <= _MOST_PREDICTED:
+        return ""
+    kept = {name: kept_predictions(one, models.first).read() for name, one in stores.items()}
+    left = " and ".join(name for name, table in kept.items() if table is None)
+    return left and _UNPREDICTED.format(left, _MOST_PREDICTED)

@@ -12,6 +12,7 @@ import numpy as np
 from clocs.datasets.pseudonyms import key_of
 from clocs.errors import CheckpointError, SettingError
 from clocs.experiments.demo import DEMO, demo_store_and_encoder, finished_demo
+from clocs.explorer.columns import unpredicted
 from clocs.explorer.embed_stores import embed_stores, reference_distances
 from clocs.explorer.measured import measured_patients
 from clocs.explorer.patient_map import Projection
@@ -98,14 +99,14 @@ def open_session(
         stores=opened,
         key=key,
         measured=measured,
-        note=note,
+        remarks=[*filter(None, (note, unpredicted(opened, saved)))],
         others=seen,
         encoder=checkpoint.name if checkpoint is not None else "",
         checkpoint=file,
         models=saved,
         cohorts=beside.parent / "cohorts",
         report=report if report is not None else report_beside(file),
-        runs=next(filter(_has_runs, (runs, file and file.parent)), None),
+        runs=next((one for one in (runs, file and file.parent) if one and run_folders(one)), None),
         show_ids=show_ids,
         title=title or ", ".join(opened) or (embeddings.stem if embeddings else ""),
     )
@@ -142,10 +143,6 @@ def find_report(runs: Path) -> Path | None:
         f"{runs} contains neither a training nor a report; create one with "
         f"`clocs reproduce report --out {runs}`"
     )
-
-
-def _has_runs(place: Path | None) -> bool:
-    return place is not None and bool(run_folders(place))
 
 
 def report_beside(checkpoint: Path | None) -> Path | None:

@@ -7,6 +7,7 @@ shown together with IDs only.
 
 from __future__ import annotations
 
+import json
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from clocs.datasets.chapman import RHYTHMS
 from clocs.datasets.label_names import LabelName, label_name
 from clocs.datasets.pseudonyms import keyed_hash
 from clocs.errors import ClocsError, SettingError
@@ -38,11 +40,14 @@ DIGITS = 10  # of pseudonyms; 100,000 patients collide with probability 1/220, w
 NEIGHBORS = 10
 _KEPT, _BRIEF = 64, 100_000  # recordings in memory, and the most samples per lead of one
 SLOTS = 35  # looks of labels: seven hues, twice, in five shapes
-_COMMON = {  # codes of frequent labels, whose colors are far apart
-    label_name(label).code: slot
-    for slot, label in enumerate(
-        ("NSR", "AF", "SB", "STach", "IAVB", "RBBB", "LBBB", "PAC", "PVC", "AFL", "SVT", "STD")
-    )
+_LOOKS = (  # of usual labels; those of one dataset, and of PTB-XL, are far apart
+    "NSR|AF AFIB|SB|GSVT|IAVB|RBBB|LBBB|PAC|PVC|SVT|STE|O|VTach|STD|NORM|HYP|STTC|STach|AVB|EAR|"
+    "~ NOISE|AVJR|VBig|MI|VTrig|AFL|CD|WENCKEBACH||||IR"
+)
+_USUAL = {  # by SNOMED CT code or label
+    label_name(label).code or label: slot
+    for slot, labels in enumerate(_LOOKS.split("|"))
+    for label in labels.split()
 }
 
 
@@ -98,7 +103,7 @@ class Session:
     checkpoint: Path | None = None  # for uploads
     models: SavedClassifiers | None = None  # which predict
     measured: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)  # (patients,) each
-    note: str = ""  # for the page
+    remarks: Sequence[str] = ()  # on what is missing, for the page
     others: Sequence[OtherMap] = ()  # of the same patients, by further encoders
     encoder: str = ""  # name of the first encoder
     cohorts: Path = Path("cohorts")  # where groups of patients are saved
@@ -179,7 +184,7 @@ class Session:
         notes = [f"{name}: {sentence}" for name, sentence in named]
         if left := len(problems) - len(named):
             notes.append(f"{left:,} recordings could not be embedded; `clocs embed` lists them")
-        return [*notes, self.note] if self.note else notes
+        return [*notes, *self.remarks]
 
     def map(self) -> bytes:
         """Positions, pseudonyms and columns of all patients, packed."""
@@ -263,6 +268,7 @@ class Session:
                 "name": one["id"] if self.show_ids else f"Recording {number + 1}",
                 "labels": one["labels"],
                 "episodes": sorted({episode["label"] for episode in one["episodes"]}),
+                "rhythm": RHYTHMS.get(json.loads(one["extra"]).get("rhythm")),
             }
             for number, one in enumerate(table)
         ]
@@ -365,18 +371,18 @@ class Session:
 
 
 def color_slots(labels: Sequence[LabelName]) -> list[int]:
-    """The place of each label among the page's colors: the same in every session, if it is free.
+    """The place of each label among the page's colors; usual labels have theirs in every session.
 
     It depends on the SNOMED CT code, so that sinus rhythm has one color whatever it is called.
+    Others have the first free place after one that depends on them alone.
     """
-    taken: dict[int, None] = {}
-    for one in labels:
-        usual = _COMMON.get(one.code)
-        slot = zlib.crc32((one.code or one.label).encode()) % SLOTS if usual is None else usual
-        while slot in taken and len(taken) < SLOTS:
-            slot = (slot + 1) % SLOTS
-        taken[slot if slot not in taken else SLOTS + len(taken)] = None
-    return list(taken)
+    keys = [one.code or one.label for one in labels]
+    places = {key: _USUAL[key] for key in keys if key in _USUAL}
+    for key in keys:
+        own, taken = zlib.crc32(key.encode()), {*places.values()}
+        free = (slot for step in range(SLOTS) if (slot := (own + step) % SLOTS) not in taken)
+        places.setdefault(key, next(free, SLOTS + len(taken)))
+    return [places[key] for key in keys]
 
 
 def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) -> dict[str, Any]:
@@ -386,12 +392,8 @@ def recording_facts(leads: Sequence[str], samples: int, rate: float, unit: str) 
 def packed_beats(recording: Recording) -> bytes:
     """`peaks` in seconds; `mean` and `spread` have no samples where there is no average beat."""
     recording = recording.with_limb_leads()
-    facts = {
-        "leads": recording.leads,
-        "unit": recording.unit,
-        "rate": recording.rate,
-        "before": 0.0,
-    }
+    facts = recording_facts(recording.leads, recording.samples, recording.rate, recording.unit)
+    facts["before"] = 0.0
     arrays = {"peaks": np.zeros(0), "mean": np.zeros((len(recording.leads), 0))}
     arrays["spread"] = arrays["mean"]
     if (beat := average_beat(recording)) is not None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from clocs.measurements.waves import Waves
-from clocs.recording import STANDARD_LEADS
+from clocs.recording import LIMB_LEADS, STANDARD_LEADS
 
 Array = NDArray[np.float64]
 UNITS = {
@@ -264,10 +264,13 @@ def _of_voltage(beats: Beats, signal: Array, rate: float, in_mv: bool) -> dict[s
 
 def _axis(leads: tuple[str, ...], area: Array, what: str) -> Measure:
     """Degrees from I towards aVF, of (beats, leads) mean deflections."""
-    if not {"I", "aVF"} <= {*leads}:
-        return Measure(reason="it needs I, and II or aVF")
-    x = area[:, leads.index("I")]
-    y = area[:, leads.index("aVF")] * 2 / np.sqrt(3)
+    limb = LIMB_LEADS | {"I": (1.0, 0.0), "II": (0.0, 1.0)}
+    pair = [one for one in ("I", "aVF", "II", "III", "aVL", "aVR") if one in leads][:2]
+    if len(pair) < 2:
+        return Measure(reason="it needs two limb leads")
+    own = area[:, [leads.index(one) for one in pair]].T
+    x, second = np.linalg.inv([limb[one] for one in pair]) @ own
+    y = (second - x / 2) * 2 / np.sqrt(3)
     if np.isfinite(x + y).mean() < _OFTEN:
         return Measure(reason=f"no {what}")
     usual = np.nanmedian(x), np.nanmedian(y)

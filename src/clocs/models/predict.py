@@ -6,19 +6,21 @@ only sums are kept.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
 
+from clocs._version import __version__
 from clocs.errors import ClocsError, SettingError
 from clocs.files import prefetch, private_folder
 from clocs.formats.base import ReadOptions
@@ -51,6 +53,9 @@ from clocs.sealed import own_hash
 from clocs.store.store import Store
 from clocs.training.card import LIMITS
 from clocs.training.signals import pick_device
+
+if TYPE_CHECKING:
+    from clocs.store.kept import KeptTable
 
 Progress = Callable[[int, int], None]
 MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata
@@ -111,7 +116,8 @@ def predict(
         progress: Called with (recordings done, recordings in total), source by source.
 
     Returns:
-        One row per recording, or per stretch of it. `predicted` is null where `abstained` or
+        One row per recording, or per stretch of it; of a whole store, also kept beside it for
+        `clocs.explore`. `predicted` is null where `abstained` or
         `problem` says why; probabilities are given wherever there is a signal.
     """
     stores, files = stores_and_files(sources, split=split, cohort=cohort)
@@ -136,12 +142,29 @@ def predict(
         together = max(1, math.floor(over_time / takes.frame.seconds * (1 + 1e-9)))
     made = mean_vectors(classifier, chain.from_iterable(items), together, pick_device(device))
     table = prediction_table(classifier, made, over_time=over_time is not None)
+    whole = (over_time, leads, split, cohort) == (None,) * 4 and not correct
+    if whole and len(stores) == 1 and not files:
+        kept_predictions(stores[0][0], classifier).write(table)
     if out is not None and str(out).endswith(SUFFIX):
         found = _recordings(table, [one for one, _ in stores], files, options, correct)
         write_fhir(Path(out), classifier, found)
     elif out is not None:
         _write_table(table, Path(out), classifier)
     return table
+
+
+def kept_predictions(store: Store, classifier: Classifier) -> KeptTable:
+    """Where the table of `predict` of a whole store is kept."""
+    from clocs.store.kept import KeptTable  # not where files are predicted
+
+    weights = hashlib.sha256()
+    for tensors in (classifier.head, classifier.reference):
+        for name in sorted(tensors):
+            weights.update(tensors[name].cpu().contiguous().numpy().data)
+    about = own_hash(classifier.card.to_dict()), weights.hexdigest(), __version__
+    return KeptTable(
+        store, "predictions", *about, *(one.fingerprint for one in classifier.encoders)
+    )
 
 
 def _recordings(

@@ -66,7 +66,7 @@ class App {
     document.documentElement.dataset.ready = "map";
     [this.histogram, this.names] = await Promise.all([api.distances(), session.show_ids ? api.names() : null]);
     if (this.names && this.filter.clauses.some((one) => one.field === "patient")) this.recolor();
-    await this.show();
+    await this.show({ reveal: Boolean(this.state.patient || this.state.upload || this.state.lasso || this.state.cohort) });
     document.documentElement.dataset.ready = "all";
     this.#follow(everyone.facts.projection);
     this.#columns(wanted);
@@ -275,6 +275,7 @@ class App {
       if (isNew(wanted.color)) this.state.color = wanted.color;
       for (const [field, value] of wanted.hidden) if (isNew(field)) this.fields.off[field].add(value);
       document.documentElement.dataset.columns = made.facts.state;
+      this.predicting = made.facts.state === "working" ? `Predictions: ${Math.round(100 * made.facts.progress)} %` : "";
       this.histograms.bars = null; // with those of new columns
       this.list.offer();
       this.filter.setText(this.state.search);

@@ -46,9 +46,9 @@ export class Fields {
     }
   }
 
-  // Further columns, which come later: numbers that were measured, or few values each, in their order or not.
+  // Further columns, which come later: numbers, or few values each.
   add({ facts: { columns }, arrays }) {
-    for (const { name: plain, title, values, ordered, unit, step } of columns) {
+    for (const { name: plain, title, values, unit, step } of columns) {
       if (!values) {
         if (this.all[plain]) continue;
         BITS[plain] ??= 1 << Object.keys(BITS).length;
@@ -61,12 +61,11 @@ export class Fields {
       BITS[name] ??= 1 << Object.keys(BITS).length;
       const look = (value, i) => {
         if (value === NONE) return { ink: "none", shape: 0 };
-        if (ordered) return { get paint() { return mixed(i / Math.max(1, values.length - 1 - values.includes(NONE))); }, shape: 0 };
         const known = labels.get(value); // a predicted label has the color of the label
         return known ? { ink: known.ink, shape: known.shape } : this.pick(value in OUTCOMES ? OUTCOMES[value] : i);
       };
       this.columns[name] = arrays[plain];
-      this.all[name] = { title, further: true, values: values.map((value, i) => Object.defineProperties({ value }, Object.getOwnPropertyDescriptors(look(value, i)))) };
+      this.all[name] = { title, further: true, values: values.map((value, i) => ({ value, ...look(value, i) })) };
       this.off[name] ??= new Set();
       this.#measure(name);
     }
@@ -80,7 +79,7 @@ export class Fields {
   }
 
   get names() {
-    return Object.keys(this.all).filter((name) => name === "labels" || this.all[name].values.some(({ value }, i) => value !== NONE && this.all[name].counts[i]));
+    return Object.keys(this.all).filter((name) => name === "labels" || (this.all[name].varies ?? true) && this.all[name].values.some(({ value }, i) => value !== NONE && this.all[name].counts[i]));
   }
 
   // The number of the given rows, or of all, with each value of a field.
@@ -137,7 +136,7 @@ export class Fields {
 function extent({ numbers, step }) {
   const own = numbers.filter((v) => !Number.isNaN(v)).sort(), known = own.length;
   const at = (share) => round(own[Math.floor(share * (known - 1))] ?? 0), low = at(0.01);
-  return { known, low, high: Math.max(round(low + step), at(0.99)) };
+  return { known, varies: own[0] !== own.at(-1), low, high: Math.max(round(low + step), at(0.99)) };
 }
 
 // Bands of equal widths, as bars of a histogram; the first and the last are open, unknown values after them.

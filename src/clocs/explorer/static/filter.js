@@ -6,14 +6,15 @@ import { BITS, NONE, round, UNLABELED } from "./fields.js";
 const WORDS = {
   age: ["age", "aged"], heart_rate: ["rate", "heart rate", "hr"], pr: ["pr"], qrs: ["qrs"], qt: ["qt"], qtc_fridericia: ["qtc", "qtcf"], qtc_bazett: ["qtcb"],
   qrs_axis: ["axis", "qrs axis"], t_axis: ["t axis"], sdnn: ["sdnn"], rmssd: ["rmssd"], sokolow_lyon: ["sokolow"], quality: ["quality"],
+  confidence: ["confidence"], seconds: ["length"], rate: ["sampling rate"], leads: ["leads"], recordings: ["recordings"],
 };
 const FIELDS = new Map(Object.entries(WORDS).flatMap(([field, words]) => words.map((word) => [word, field])));
-const NUMBER = "-?\\d{1,4}(?:\\.\\d+)?";
+const NUMBER = "-?\\d{1,5}(?:\\.\\d+)?";
 
 const SEXES = { female: /^(fem|femal|females?|wom[ae]n)$/, male: /^(mal|males?|m[ae]n)$/ };
 const NOISE = /^(and|or|of|with|in|the|years?|bpm|patients?|age|aged|heart|rate|hr)$/;
 const SPAN = `(>=?|<=?|over|under|above|below)?\\s*(${NUMBER})(?:\\s*(?:-|–|to)\\s*(${NUMBER})|(\\+|\\s*(?:and|or) over))?`;
-const RANGE = new RegExp(`\\b(${[...FIELDS.keys()].join("|")})\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm|ms|mv)\\b|\\s*[%°])?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b|\\b(over|under)\\s+(\\d{1,3})\\b`, "i");
+const RANGE = new RegExp(`\\b(${[...FIELDS.keys()].join("|")})\\s*[:=]?\\s*(?:(${NONE})\\b|${SPAN})(?:\\s*(?:years?|bpm|ms|mv|hz|s)\\b|\\s*[%°])?|\\b(\\d{1,3})\\s*(?:-|–|to)\\s*(\\d{1,3})\\s*(years?|bpm)\\b|\\b(over|under)\\s+(\\d{1,3})\\b`, "i");
 const TOKEN = /"([^"]*)"?|no label\b|[^\s,;"]+/i;
 
 export class Filter {
@@ -50,7 +51,7 @@ export class Filter {
   #range([text, word, unknown, sign, from, to, plus, a, b, unit, alone, years]) {
     if (alone) return this.#range([text, "age", undefined, alone, years]);
     const field = word ? FIELDS.get(word.toLowerCase()) : /^y/i.test(unit) ? "age" : "heart_rate", { title = word, step = 1 } = this.app.fields.all[field] ?? {};
-    const name = /^(Age|Heart rate|Quality)$/.test(title) ? title.toLowerCase() : title;
+    const name = /^(Age|Heart rate|Quality|Confidence|Length|Sampling rate|Number of leads|Recordings)$/.test(title) ? title.toLowerCase() : title;
     if (unknown) return { field, text, unknown: true, words: `${name} ${NONE}` };
     let low = Number(from ?? a), high = Number(to ?? b ?? low);
     if (plus || /^(>|over|above)/i.test(sign ?? "")) { low = round(low + (/^(>|over|above)$/i.test(sign ?? "") ? step : 0)); high = Infinity; }

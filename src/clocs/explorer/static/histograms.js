@@ -6,7 +6,7 @@ import { BITS, meaning, NONE, round } from "./fields.js";
 // Under a column: where it begins; the open ones at both ends say so.
 const marked = ({ low, high }, step) => (low === -Infinity ? `<${round(high + step)}` : high === Infinity ? `${low}+` : String(low));
 
-const FIELDS = ["age", "heart_rate", "pr", "qrs", "qtc_fridericia", "qrs_axis", "quality", "sex", "labels"];
+const FIELDS = ["age", "heart_rate", "pr", "qrs", "qtc_fridericia", "qrs_axis", "quality", "confidence", "sex", "labels"];
 
 export class Histograms {
   constructor(app) {

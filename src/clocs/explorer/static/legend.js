@@ -12,13 +12,14 @@ export class Legend {
 
   update() {
     const { fields, state, filter } = this.app, field = fields.all[state.color];
-    const theme = document.documentElement.dataset.theme, key = `${state.color} ${theme} ${fields.names}`;
+    const theme = document.documentElement.dataset.theme, key = `${state.color} ${theme} ${fields.names} ${this.app.predicting}`;
     if (key !== this.key) {
       this.key = key;
       const names = fields.names, further = names.filter((name) => fields.all[name].further), more = $("color-more");
       segments($("color-by"), names.filter((name) => !further.includes(name)).map((name) => [name, fields.all[name].title]), state.color, (name) => this.app.colorBy(name));
       more.hidden = !further.length;
       more.replaceChildren(make("option", { value: "" }, "More …"), ...further.map((name) => make("option", { value: name }, fields.all[name].title)));
+      if (this.app.predicting) more.append(make("option", { value: "", disabled: true }, this.app.predicting));
       more.value = further.includes(state.color) ? state.color : "";
       this.drawn = null;
     }
@@ -66,7 +67,7 @@ export class Legend {
     const middle = field.step < 1 ? round((field.low + field.high) / 2) : Math.round((field.low + field.high) / 2), unknown = field.values.find((one) => one.value === NONE);
     return [
       field.known > 0 && make("div", { class: "scale-bar", role: "img", "aria-label": `${field.title} from ${field.low} to ${field.high} ${field.unit}, from dark to light` },
-        bar, ...[`≤ ${field.low}`, middle, `≥ ${field.high} ${field.unit}`].map((text) => make("span", {}, text))),
+        bar, ...[`≤ ${field.low}`, middle, `≥ ${field.high} ${field.unit}`.trim()].map((text) => make("span", {}, text))),
       field.counts.at(-1) > 0 && this.#entry(unknown, field),
     ].filter(Boolean);
   }

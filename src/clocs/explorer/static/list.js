@@ -3,7 +3,7 @@
 import { $, make } from "./dom.js";
 import { NONE, round } from "./fields.js";
 
-const LISTED = ["prediction", "confidence", "outcome", "abstention"]; // in any case
+const LISTED = ["column prediction", "confidence", "column outcome", "column abstention"]; // in any case
 
 const PAGE = 50;
 const BY_NAME = new Intl.Collator("en", { numeric: true });
@@ -50,12 +50,12 @@ export class List {
 
   // What further columns say of a patient: what is predicted, and what the list is sorted by.
   #more(row) {
-    const { fields } = this.app, field = fields.all[$("list-sort").value];
+    const { fields } = this.app, by = $("list-sort").value, field = LISTED.includes(by) ? null : fields.all[by];
     const said = (name) => { const one = fields.all[`column ${name}`], value = one?.values[one.codes[row]].value; return value === NONE ? null : value; };
-    const sure = said("confidence"), why = said("abstention"), made = said("prediction");
+    const sure = fields.all.confidence?.numbers[row], why = said("abstention"), made = said("prediction");
     const words = [made && `predicted ${made}${sure ? `, ${sure} %` : ""}`, why !== "predicted" && why, said("outcome")];
-    if (field?.numbers && !Number.isNaN(field.numbers[row])) words.push(`${field.title} ${round(field.numbers[row])} ${field.unit}`);
-    if (field?.further && field.codes && !field.numbers && !LISTED.includes($("list-sort").value.replace("column ", ""))) words.push(`${field.title.toLowerCase()}: ${field.values[field.codes[row]].value}`);
+    if (field?.numbers && !Number.isNaN(field.numbers[row])) words.push(`${field.title} ${round(field.numbers[row])} ${field.unit}`.trim());
+    if (field?.further && field.codes && !field.numbers) words.push(`${field.title.toLowerCase()}: ${field.values[field.codes[row]].value}`);
     return words.filter(Boolean).join(" · ");
   }
 

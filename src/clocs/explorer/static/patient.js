@@ -31,8 +31,9 @@ export class Detail {
   // On a small screen the panel is below the map: go there.
   reveal() {
     if (this.box.getBoundingClientRect().top < 0.5 * window.innerHeight) return;
-    this.box.focus({ preventScroll: true });
-    this.box.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    const linked = document.documentElement.dataset.ready !== "all"; // nobody has clicked
+    if (!linked) this.box.focus({ preventScroll: true });
+    this.box.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches || linked ? "auto" : "smooth" });
   }
 
   chip(label) {
@@ -145,8 +146,8 @@ export class Detail {
     head.append(tools.kinds);
     paper.before(tools.paper, tools.measured);
     view.addEventListener("change", () => {
-      const cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
-      scale.replaceChildren(...[...view.description(), ...cut, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
+      const published = recording.rhythm && `published as ${recording.rhythm.toLowerCase()}`, cut = signal.samples / signal.rate < signal.seconds - 0.01 ? [`first ${(signal.samples / signal.rate).toFixed(0)} s`] : [];
+      scale.replaceChildren(...[...view.description(), ...cut, published, differ ? `labels: ${[...own].join(", ")}` : null].filter(Boolean).map((text) => make("span", {}, text)));
     });
     view.set({});
     this.view = view;

@@ -55,7 +55,7 @@ export class Search {
     const hidden = Object.values(fields.off).reduce((sum, set) => sum + set.size, 0);
     $("found").textContent = filter.shown === n ? `All ${n.toLocaleString()} patients` : `${filter.shown.toLocaleString()} of ${n.toLocaleString()} patients`;
     if (nobody) $("found").textContent = filter.why();
-    if (filter.missing.length && document.documentElement.dataset.columns) $("found").textContent += `. “${filter.missing.map((one) => one.text).join(" ")}” is not measured: run clocs measure STORE`;
+    if (filter.missing.length && document.documentElement.dataset.columns) $("found").textContent += `. “${filter.missing.map((one) => one.text).join(" ")}” is ${filter.missing.some((one) => one.field === "confidence") ? "not predicted" : "not measured: run clocs measure STORE"}`;
     $("found").classList.toggle("error", nobody);
     $("clear-filter").disabled = !filter.clauses.length && !hidden;
     const focused = document.activeElement?.closest("#conditions") ? [...$("conditions").children].indexOf(document.activeElement) : -1;
