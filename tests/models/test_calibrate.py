@@ -79,7 +79,7 @@ def test_the_new_file_is_another_and_predicts_as_its_report_says(
     assert made.card.name == "ours"
     assert load_classifier(tmp_path / "ours.safetensors").card == made.card
     assert made.card.temperature == pytest.approx(calibrated.card.temperature)
-    with pytest.raises(CheckpointError, match="exists and is not overwritten"):
+    with pytest.raises(CheckpointError, match="exists or does not end in"):
         clocs.calibrate(overconfident, small_store, out=tmp_path / "ours.safetensors")
 
 

@@ -86,10 +86,10 @@ def calibrate(
 
     Raises:
         SettingError: The store has too few patients with such labels.
-        CheckpointError: `out` exists.
+        CheckpointError: `out` exists, or is no name of a classifier.
     """
-    if out is not None and Path(out).exists():
-        raise CheckpointError(f"{out} exists and is not overwritten; give another `out`")
+    if out is not None and (Path(out).exists() or Path(out).suffix != ".safetensors"):
+        raise CheckpointError(f"{out} exists or does not end in .safetensors; give another `out`")
     classifier, opened, names = as_classifier(model), as_store(store), dict(label_names or {})
     site, left_out = _site(classifier, opened, names, leads, pick_device(device))
     report = {
