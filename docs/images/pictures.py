@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STAMPS = HERE / "pictures.json"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-LAPTOP, TABLET = (1280, 800), (1024, 1366)
+LAPTOP, TALL, TABLET = (1280, 800), (1280, 1200), (1024, 1366)
 ENCODER, CLASSIFIER = "cmsmlc-many-leads", "diagnoses-physionet2020"
 SECOND = "cmsc-chapman"  # beside the first
 STORE = "physionet2020"  # whose patients the explorer shows
@@ -168,6 +168,19 @@ def explorer(stores: Path, work: Path) -> None:
             look(tablet, address, drawn="#ecg[data-marked]")
             tablet.get_by_text("Predicting").first.wait_for(state="hidden")
             take(tablet, "explorer-tablet-dark")
+
+
+def measured(stores: Path, work: Path) -> None:
+    """The same patients colored by the length of QRS, with histograms; measured first."""
+    clocs("measure", stores / STORE)
+    given = ["explore", "--no-browse", "--checkpoint", ENCODER, stores / STORE]
+    with (
+        address_of(given, work / "cache") as url,
+        new_browser() as browser,
+        page_of(browser, TALL) as page,
+    ):
+        look(page, f"{url}?color=qrs&histograms=", drawn="#legend .ramp")
+        take(page, "explorer-measured")
 
 
 def _patient(page: Page, url: str) -> str:
@@ -366,6 +379,11 @@ GROUPS = {
                 "tablet-dark", "two",
             )
         ),
+        ("src/clocs/explorer/static/*", "src/clocs/web/static/*"),
+    ),
+    "measured": Group(
+        measured,
+        ("explorer-measured",),
         ("src/clocs/explorer/static/*", "src/clocs/web/static/*"),
     ),
     "service": Group(
