@@ -173,9 +173,9 @@ def explorer(stores: Path, work: Path) -> None:
 def measured(stores: Path, work: Path) -> None:
     """The same patients colored by the length of QRS, with histograms; measured first."""
     clocs("measure", stores / STORE)
-    given = ["explore", "--no-browse", "--checkpoint", ENCODER, stores / STORE]
+    given = ["explore", "--no-browse", "--checkpoint", ENCODER]
     with (
-        address_of(given, work / "cache") as url,
+        address_of([*given, stores / STORE], work / "cache") as url,
         new_browser() as browser,
         page_of(browser, TALL) as page,
     ):
