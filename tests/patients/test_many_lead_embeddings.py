@@ -157,6 +157,6 @@ def test_a_single_lead_without_a_name_is_embedded_as_lead_ii(
     signal = known.signal.astype(np.float32)[None]
     store = clocs.from_arrays(signal, patients=["a"], rate=known.rate, leads=[UNNAMED_LEAD],
                               out=tmp_path / "store")  # fmt: skip
-    with pytest.warns(ClocsWarning, match="embedded from ECG alone"):
+    with pytest.warns(ClocsWarning, match="read from ECG alone"):
         vectors = clocs.embed(many, store, level="frame").vectors
     assert np.allclose(vectors, expected, atol=1e-2)  # the samples are rounded once more
