@@ -18,15 +18,17 @@ from clocs.explorer.predictions import SavedClassifiers
 from clocs.explorer.session import Session, color_slots
 
 
+@pytest.fixture(scope="module")
+def file(encoder: Path, small_store: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier."""
+    path = tmp_path_factory.mktemp("classifier") / "c.safetensors"
+    clocs.finetune(encoder, small_store, out=path, epochs=2)
+    return path
+
+
 def test_every_patient_has_a_prediction_a_confidence_and_an_outcome(
-    session: Session,
-    encoder: Path,
-    small_store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    session: Session, file: Path, small_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "c.safetensors"
-    clocs.finetune(encoder, small_store, out=file, epochs=2)
     made = Columns(replace(session, models=SavedClassifiers([file])))
     assert made.packed()[0]["state"] == "working"
     until = time.monotonic() + 300
@@ -56,14 +58,8 @@ def test_every_patient_has_a_prediction_a_confidence_and_an_outcome(
 
 
 def test_a_store_that_is_too_large_says_so_until_its_predictions_are_kept(
-    session: Session,
-    encoder: Path,
-    small_store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    session: Session, file: Path, small_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "c.safetensors"
-    clocs.finetune(encoder, small_store, out=file, epochs=2)
     monkeypatch.setattr("clocs.models.predict.__version__", "another")  # nothing is kept yet
     monkeypatch.setattr("clocs.explorer.columns._MOST_PREDICTED", 5)
     models = SavedClassifiers([file])

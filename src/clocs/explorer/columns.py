@@ -28,8 +28,8 @@ _UNKNOWN = "unknown"
 _MOST = 30  # values of a column; the rare ones are one value
 _MOST_PREDICTED = 20_000  # recordings: a quarter of an hour on two cores
 _UNPREDICTED = (
-    "The patients of {} are not predicted yet, for there are more than {:,} recordings: `clocs "
-    "predict MODEL STORE` does it once; then start the explorer again"
+    "The patients of {} are not predicted yet, because there are more than {:,} recordings: "
+    "`clocs predict MODEL STORE` does it once; then start the explorer again"
 )
 _Value = str | float | None
 _Found = dict[str, tuple[dict[str, Any], NDArray[Any]]]  # facts and values, by name

@@ -268,7 +268,7 @@ class Session:
                 "name": one["id"] if self.show_ids else f"Recording {number + 1}",
                 "labels": one["labels"],
                 "episodes": sorted({episode["label"] for episode in one["episodes"]}),
-                "rhythm": RHYTHMS.get(json.loads(one["extra"]).get("rhythm")),
+                "rhythm": RHYTHMS.get(str(json.loads(one["extra"]).get("rhythm")).upper()),
             }
             for number, one in enumerate(table)
         ]

@@ -329,7 +329,7 @@ def calibrated(
 def _limits(
     classifier: Classifier, scored: ScoredPart, device: torch.device | str
 ) -> dict[str, dict[str, float]]:
-    """By the number of leads; for few, some validation recordings are seen through few of them."""
+    """By number of leads; those for few come from validation recordings with few leads kept."""
     part, most = scored.part, int(scored.part.lead_counts.max())
     *few, whole = (group for group in LEAD_GROUPS if int(group) <= most)
     some = part.where(np.arange(len(part)) % math.ceil(len(part) / _THROUGH_FEW) == 0)

@@ -117,8 +117,8 @@ def predict(
 
     Returns:
         One row per recording, or per stretch of it; of a whole store, also kept beside it for
-        `clocs.explore`. `predicted` is null where `abstained` or
-        `problem` says why; probabilities are given wherever there is a signal.
+        `clocs.explore`. `predicted` is null where `abstained` or `problem` says why; probabilities
+        are given wherever there is a signal.
     """
     stores, files = stores_and_files(sources, split=split, cohort=cohort)
     if over_time is not None and not 0 <= over_time < math.inf:
@@ -433,7 +433,7 @@ def decide(classifier: Classifier, means: Means) -> Decisions:
             most = limits["distance"]
             words.append(f"unlike the training data: the distance is {away:.2f}, above {most:.2f}")
         if beyond["confidence"][n]:
-            words.append(f"unsure: {sure:.2f} is less than {limits['confidence']:.2f}")
+            words.append(f"unsure: confidence {sure:.2f} is below {limits['confidence']:.2f}")
         why.append("; ".join(words) or None)
     likely: list[str | list[str]] = [card.labels[k] for k in chances.argmax(axis=1)]
     if card.multilabel:
