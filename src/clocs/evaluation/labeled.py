@@ -137,7 +137,7 @@ class LabeledPart:
         return replace(self, rows=self.rows.where(kept[self.place]))
 
     def through(self, leads: int) -> LabeledPart:
-        """Each recording with only so many of its leads, in turn others from one to the next."""
+        """Keep this many leads of each recording, other leads from one recording to the next."""
         there = np.flatnonzero((self.rows.windows != ABSENT).any(axis=0))
         turn = (np.arange(len(there)) - leads * self.place[:, None]) % len(there)
         windows = np.full_like(self.rows.windows, ABSENT)
