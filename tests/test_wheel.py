@@ -33,20 +33,11 @@ from clocs._version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("onnx", "serve", "web")
 PATIENTS = 30  # of the demo
-NEEDED = (
-    "clocs/py.typed",
-    "clocs/__init__.pyi",
-    "clocs/store/zarr.json",
-    "clocs/measurements/electrodes.safetensors",
-    "clocs/measurements/quality.json",
-    "clocs/kernels/block.c",
-    "clocs/kernels/block_instance.h",
-    "clocs/kernels/threads.h",
-    "clocs/experiments/paper_results.csv",
-    "clocs/experiments/templates/report.html",
-    "clocs/explorer/static/index.html",
-    *(f"clocs/formats/{name}" for name in ("sample.hea", "sample_1.dat", "sample_2.dat")),
-    *(f"clocs/weights/{path.name}" for path in (ROOT / "src" / "clocs" / "weights").iterdir()),
+# all files but sources
+NEEDED = tuple(
+    str(path.relative_to(ROOT / "src"))
+    for path in (ROOT / "src" / "clocs").rglob("*")
+    if path.is_file() and path.suffix not in (".py", ".pyc")
 )
 OFFLINE = """
 import socket

@@ -19,7 +19,7 @@ from clocs.experiments.agreement import blind_guesses, coverage, order_of_method
 from clocs.experiments.claims import claims
 from clocs.experiments.grid import GRIDS, Cell, grid, only, paper_values, run_name
 from clocs.experiments.ledger import Ledger, Run
-from clocs.experiments.report import report, section_of, section_texts
+from clocs.experiments.report import SECTIONS, report, section_of
 from clocs.experiments.report_figures import distances
 from clocs.experiments.results import Results, open_results, papers
 from command_line import clocs as command
@@ -91,7 +91,7 @@ def fill(folder: Path, cells: list[Cell], failing: Callable[[Cell], bool]) -> No
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All but the appendices; one cell of table 2 failed."""
     folder = tmp_path_factory.mktemp("runs")
-    names = [name for name in section_texts() if not name.startswith("appendix")]
+    names = [name for name in SECTIONS if not name.startswith("appendix")]
     cells = list(dict.fromkeys(cell for name in names for cell in grid(name)))
 
     def failing(cell: Cell) -> bool:
@@ -113,11 +113,11 @@ def test_the_page_loads_nothing_from_elsewhere(filled: Path) -> None:
 
 def test_every_table_and_figure_has_its_place(filled: Path) -> None:
     page = (filled / "report" / "index.html").read_text(encoding="utf-8")
-    for name in section_texts():
+    for name in SECTIONS:
         assert f'id="{name}"' in page
         assert (filled / "report" / f"{name}.md").is_file()
     assert page.count("<img") == 3  # as many figures
-    assert set(section_texts()) == set(GRIDS)
+    assert set(SECTIONS) == set(GRIDS)
 
 
 def test_an_entry_shows_ours_the_papers_and_the_difference(filled: Path) -> None:

@@ -19,16 +19,7 @@ from clocs.experiments.comparisons import apart, compare_cells
 from clocs.experiments.grid import CHAINS, TRANSFERS, Cell, Pretraining, cell_for, grid, perturbed
 from clocs.experiments.results import Results, Value, over_seeds_alone, papers
 
-RULE = (
-    "Verdicts are by test, not by sign. One AUC is above or below another by the paired test over "
-    "seeds, patients and patient splits; results without draws are compared by their intervals "
-    "over seeds and patients, as if they were independent. Where the best or worst of several was "
-    "taken on test patients, p is multiplied by the number of pairs that could have been taken; "
-    "Holm's correction covers the claim's comparisons of one number of leads, E and F. A claim "
-    "holds where as many comparisons are above as it needs, does not hold where too many are below "
-    "for that, and is undecided otherwise. If methods were exchangeable: how many comparisons "
-    "would come out above if the names of the methods were shuffled, without any effect."
-)
+RULE: str = paper.read_toml("report.toml")["claims"]
 Verdict = Literal["holds", "does not hold", "undecided", "not run"]
 _NOT_RUN: Literal["not run"] = "not run"
 # transfers above SimCLR: who, leads, E, and how many of 24 the paper claims

@@ -44,15 +44,7 @@ COLUMNS: tuple[Column, ...] = (  # of tables 1 and 2: E = 128, F = 0.5, four lea
     *(("linear", dataset, dataset) for dataset in paper.PRETRAIN),
     *(("finetune", *pair) for pair in paper.PAIRS),
 )
-RULE = (
-    "Seeds and patients were resampled (2,000 draws), and patient splits where a column has "
-    "several (50,000 draws); the table counts the differences that hold. Primary: the best of "
-    "CMSC, CMLC and CMSMLC against MT-SSL, BYOL, SimCLR and the stronger untrained encoder, each "
-    "method in the best of eight forms, p corrected by Holm's method over all rivals and columns "
-    "of tables 1 and 2 together. The rest is exploratory: methods as in the paper, corrected over "
-    "the columns for each pair of a method and a rival. Transfers use the encoders of the first "
-    "split."
-)
+RULE: str = paper.read_toml("report.toml")["comparisons"]
 
 
 def signed(difference: float) -> str:

@@ -28,105 +28,16 @@ CURVE_EPOCHS = 100  # of more-with-less: a fixed number, without early stopping
 TRANSFERS = (("physionet2020", "cardiology"), ("chapman", "physionet2017"))  # of more-with-less
 FEW = (0.25, 0.5, 0.75)
 SPLIT_SEEDS = (1, 2, 3, 4)  # besides 0
-# pre-trainings that differ from CMSC's own in one thing: the title of a row, and fields of
-# `clocs.pretraining.plan.Plan`
+# Pre-trainings that differ from the method's own in one thing: the title of a row, and fields of
+# `clocs.pretraining.plan.Plan`.
+_TOML = paper.read_toml("forms.toml")
 VARIANTS: dict[str | None, tuple[str, dict[str, Any]]] = {
     None: ("CMSC", {}),
-    "instance-pairs": (
-        "positives: pairs of segments alone",
-        {"options": {"positives": "instance"}},
-    ),
-    "norm-per-view": ("batch norm per view", {"batch_norm": "view"}),
-    "unnormalised": ("signals in mV, not normalized", {"normalization": "none"}),
-    "segments3": ("three segments", {"options": {"segments": 3}}),
-    "segments4": ("four segments", {"options": {"segments": 4}}),
-    "warm": ("τ = 0.5", {"options": {"temperature": 0.5}}),
-    "leads": ("views of random leads", {"options": {"most_leads": 1}}),
-    "leads-warm": (
-        "views of random leads, τ = 0.5",
-        {"options": {"most_leads": 1, "temperature": 0.5}},
-    ),
-    "crops": ("random crops", {"options": {"crops": "random"}}),
-    "tasks-moved": (
-        "permutation, time warp, negation",
-        {"options": {"tasks": ("permutation", "time_warp", "negation")}},
-    ),
-    "tasks-changed": (
-        "noise, scaling, negation",
-        {"options": {"tasks": ("noise", "scaling", "negation")}},
-    ),
-    "tasks-all": (
-        "all six tasks",
-        {
-            "options": {
-                "tasks": ("noise", "scaling", "negation", "inversion", "permutation", "time_warp")
-            }
-        },
-    ),
-    "tasks-three": (
-        "scaling, negation, inversion",
-        {"options": {"tasks": ("scaling", "negation", "inversion")}},
-    ),
+    **{name: (one["title"], one["plan"]) for name, one in _TOML["variants"].items()},
 }
 ABLATIONS = (None, "instance-pairs", "norm-per-view", "unnormalised", "segments3", "segments4")
-# Eight forms of each method, the paper's first; the best on validation patients is compared with
-# the best of the others. Where segments are as long as frames, the last ones are those of
-# `FORMS_OF_EQUAL_FRAMES`; 'tasks-other' are the tasks that the paper used on the other dataset.
-_BOTH, _STRETCHED = "gaussian>sa_t", "stretch>gaussian(sigma=0.03)"
-FORMS: dict[str, tuple[dict[str, Any], ...]] = {
-    "cmsc": (
-        {},
-        *({"perturb": chain} for chain in ("gaussian", "sa_t", _BOTH, _STRETCHED)),
-        *({"perturb": _BOTH, "variant": variant} for variant in ("warm", "leads", "crops")),
-    ),
-    "cmlc": (
-        {},
-        *({"perturb": chain} for chain in ("gaussian", "sa_t", _BOTH, _STRETCHED)),
-        *({"perturb": _BOTH, "variant": variant} for variant in ("warm", "instance-pairs")),
-        {"perturb": _BOTH, "segment_frame": True},
-    ),
-    "cmsmlc": (
-        {},
-        *({"perturb": chain} for chain in ("gaussian", "sa_t", _BOTH, _STRETCHED)),
-        *(
-            {"perturb": _BOTH, "variant": variant}
-            for variant in ("warm", "instance-pairs", "crops")
-        ),
-    ),
-    "simclr": (
-        {},
-        *({"perturb": chain} for chain in ("sa_t", _BOTH, _STRETCHED)),
-        *({"perturb": _BOTH, "variant": variant} for variant in ("warm", "leads")),
-        {"perturb": _BOTH, "segment_frame": True},
-        {"perturb": _BOTH, "variant": "leads", "segment_frame": True},
-    ),
-    "byol": (
-        {},
-        {"epochs": 100},
-        *({"perturb": c, "epochs": 100} for c in ("sa_t", _BOTH, _STRETCHED)),
-        {"perturb": _BOTH, "epochs": 400},
-        {"perturb": _BOTH, "epochs": 100, "variant": "leads"},
-        {"perturb": _BOTH, "epochs": 100, "segment_frame": True},
-    ),
-    "mtssl": (
-        {},
-        *({"variant": f"tasks-{tasks}"} for tasks in ("other", "moved", "changed")),
-        *({"epochs": epochs} for epochs in (50, 200)),
-        {"epochs": 50, "variant": "tasks-other"},
-        {"segment_frame": True},
-    ),
-}
-FORMS_OF_EQUAL_FRAMES: dict[str, tuple[dict[str, Any], ...]] = {
-    "cmlc": ({"variant": "warm"},),
-    "simclr": ({"perturb": "sa_t", "variant": "warm"}, {"perturb": _BOTH, "variant": "leads-warm"}),
-    "byol": ({"perturb": _BOTH, "epochs": 100, "tau_d": 0.99},),
-    "mtssl": ({"epochs": 50, "variant": "tasks-moved"},),
-}
-# Which of the forms has the best linear AUC on validation patients of the first split.
-BEST_FORMS = {
-    "chapman": {"cmsc": 0, "cmlc": 4, "cmsmlc": 6, "simclr": 2, "byol": 5, "mtssl": 2},
-    "physionet2020": {"cmsc": 6, "cmlc": 4, "cmsmlc": 4, "simclr": 1, "byol": 5, "mtssl": 5},
-}
+FORMS: dict[str, list[dict[str, Any]]] = _TOML["forms"]
+BEST_FORMS: dict[str, dict[str, int]] = _TOML["best_forms"]
 # What a loss compares, one factor at a time: views of random leads, of two segments, and whose
 # instances are positives. All have the same perturbations and about the same number of steps.
 FACTORIAL, FACTORS = "factors", ("leads", "segments", "patient")
@@ -385,7 +296,7 @@ def _factorial() -> list[Cell]:
 def forms(method: str, dataset: str) -> list[Pretraining]:
     """The forms of a method to choose from on a dataset; the paper's is the first."""
     chosen = [dict(form) for form in FORMS[method]]
-    if dataset not in SHORT and (equal := FORMS_OF_EQUAL_FRAMES.get(method)):
+    if dataset not in SHORT and (equal := _TOML["forms_of_equal_frames"].get(method)):
         chosen[-len(equal) :] = [dict(form) for form in equal]
     for form in chosen:
         if form.get("variant") == "tasks-other":

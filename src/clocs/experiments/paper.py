@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import tomllib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from typing import Any
 
 TAU_D = 0.9  # of BYOL rows that do not state it
 
@@ -55,6 +57,12 @@ class Printed:
     tau_d: float | None  # BYOL's decay rate; 0.9 where the table does not state it
     mean: float
     std: float
+
+
+@cache
+def read_toml(name: str) -> dict[str, Any]:
+    """A data file of this package."""
+    return tomllib.loads(files("clocs.experiments").joinpath(name).read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +35,9 @@ PAGE, COVERAGE = "index.html", "coverage.json"
 _TABLES = TABLES | {"factorial": factorial_tables, "forms": forms_tables}
 _FIGURES = FIGURES | {"factorial": factorial_figure}
 _FOLDED = ("label-efficiency", "appendix-linear", "appendix-transfer")  # shown on request
-_LEGEND = (
-    "Test AUC per frame, of probabilities, mean ± sd over seeds; its 95 % interval in brackets. "
-    "In parentheses: the AUC of logits, where the paper's is of logits; the paper's; and the "
-    "difference from it, by logits where those are given. † not above the stronger untrained "
-    "encoder: paired test over seeds and patients, and patient splits where there are several, "
-    "with Holm's correction over the columns of the row. ‡ of an earlier version, which left out "
-    "the test recordings that have a copy among those trained on. Intervals are over seeds and "
-    "patients, in tables over splits over those, too; those of earlier versions were over patients "
-    "alone, and have the spread of the seeds added, as if it were independent."
-)
+_TEXTS = paper.read_toml("report.toml")
+# title, content and caption of each section, in the order of the page
+SECTIONS: dict[str, dict[str, str]] = _TEXTS["sections"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +70,7 @@ class Section:
         lines += [f"{count} missing: {why}." for why, count in self.missing.items()]
         shown = [table for table in self.tables if table.filled]
         if shown and self.name != "patient-distances":
-            lines += ["", _LEGEND]
+            lines += ["", _TEXTS["legend"]]
             if untested := sum(table.untested for table in shown):
                 words = "they have no draws, or no untrained encoder beside them"
                 lines += ["", f"{untested:,} results are not tested: {words}."]
@@ -111,7 +101,7 @@ def report(
     results = open_results(Path(runs), *map(Path, earlier))
     out = Path(runs) / "report" if out is None else Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    sections = [section_of(results, name) for name in section_texts()]
+    sections = [section_of(results, name) for name in SECTIONS]
     found, made = claims(results), contests(results)
     counts = coverage(results, found)
     for section in sections:
@@ -153,13 +143,6 @@ def report(
     return out / PAGE
 
 
-@cache
-def section_texts() -> dict[str, dict[str, str]]:
-    """Title, content and caption of each section, in the order of the page."""
-    text = files("clocs.experiments").joinpath("sections.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 def section_of(results: Results, name: str) -> Section:
     """One table or figure, with what is missing."""
     cells = grid(name)
@@ -174,7 +157,7 @@ def section_of(results: Results, name: str) -> Section:
         missing,
         shown,
         figure,
-        **section_texts()[name],
+        **SECTIONS[name],
     )
 
 
