@@ -1,4 +1,4 @@
-"""Predictions as FHIR Observations: valid by fhir.resources, and the ECG is the recording's."""
+"""Measurements and predictions as FHIR: valid by fhir.resources, and the ECG is the recording's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs.errors import SettingError
+from clocs.measurements.intervals import UNITS, Measure
 from clocs.models.classifier import Classifier
-from clocs.models.fhir import Predicted, Quantity, observations
+from clocs.models.fhir import observations
+from clocs.models.measure import measure_table
 from clocs.models.predict import predict_recordings
 from clocs.recording import Gap, Recording
 from clocs.store.store import Store
@@ -75,11 +77,10 @@ def test_a_bundle_holds_the_ecg_its_quality_and_the_prediction(
 
 
 def described(
-    classifier: Classifier, recording: Recording, measured: dict[str, Quantity]
+    classifier: Classifier, recording: Recording, measured: dict[str, Measure]
 ) -> list[dict[str, Any]]:
     row = predict_recordings(classifier, [recording]).row(0, named=True)
-    device = "00000000-0000-0000-0000-000000000000"
-    made = observations(classifier, Predicted(row, recording, measured), device)
+    made = observations(row, recording, measured, classifier)
     for one in made:
         checked(one)
     return made
@@ -89,14 +90,16 @@ def test_any_measured_quantity_is_a_component_or_says_why_not(
     classifier: Classifier, small_store: Store
 ) -> None:
     measured = {
-        "qtc_fridericia": Quantity(412.0, "ms"),
-        "qrs_axis": Quantity(-30.5, "°"),
-        "pr": Quantity(None, "ms", "no P waves"),
-        "sokolow_lyon": Quantity(2.1, "mV"),
+        "qtc_fridericia": Measure(412.0, 401.0, 420.5),
+        "qrs_axis": Measure(-30.5),
+        "pr": Measure(reason="no P waves"),
+        "sokolow_lyon": Measure(2.1),
     }
     ecg, _ = described(classifier, small_store.recording(0), measured)
     made = {one["code"]["text"]: one for one in ecg["component"]}
     assert made["qtc fridericia"]["code"]["coding"][0]["code"] == "8636-3"
+    ends = made["qtc fridericia, 95 % interval"]["valueRange"]
+    assert (ends["low"]["value"], ends["high"]["value"], ends["high"]["code"]) == (401, 420.5, "ms")
     assert made["qrs axis"]["valueQuantity"]["code"] == "deg"
     assert made["pr"]["dataAbsentReason"]["text"] == "no P waves"
     assert "coding" not in made["sokolow lyon"]["code"]
@@ -129,8 +132,42 @@ def test_a_file_that_cannot_be_read_is_an_observation_without_an_ecg(
     assert "broken" in said["dataAbsentReason"]["text"]
 
 
-def test_stretches_and_other_json_are_refused(classifier: Classifier, tmp_path: Path) -> None:
+def test_measurements_of_stores_and_files_are_a_bundle_without_a_classifier(
+    small_store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.edf").write_bytes(b"0       broken")
+    out = tmp_path / "found.fhir.json"
+    table = measure_table(small_store, "sample", tmp_path / "broken.edf", out=out)
+    assert table.height == len(small_store) + 2
+    bundle = json.loads(out.read_text("utf-8"))
+    checked(bundle)
+    device, *ecgs = (one["resource"] for one in bundle["entry"])
+    for one in (device, *ecgs):
+        checked(one)
+    assert device["deviceName"][0]["name"] == "clocs measure"
+    assert {one["device"]["reference"] for one in ecgs} == {f"urn:uuid:{device['id']}"}
+    assert len({one["id"] for one in ecgs}) == table.height
+    for row, ecg in zip(table.head(-1).to_dicts(), ecgs, strict=False):
+        known = {one["code"]["text"]: one for one in ecg["component"]}
+        assert known["II"]["valueSampledData"]["dimensions"] == 1
+        quality = known["signal quality, 0 to 1"]["valueQuantity"]["value"]
+        assert quality == pytest.approx(row["quality"])
+        for name in UNITS:
+            one = known[name.replace("_", " ")]
+            if row[name] is None:
+                assert one["dataAbsentReason"]["text"] == row[f"{name}_reason"]
+                continue
+            ends = known[f"{name.replace('_', ' ')}, 95 % interval"]["valueRange"]
+            found = ends["low"]["value"], one["valueQuantity"]["value"], ends["high"]["value"]
+            assert found == (row[f"{name}_low"], row[name], row[f"{name}_high"])
+    assert "component" not in ecgs[-1]
+    assert "broken" in ecgs[-1]["dataAbsentReason"]["text"]
+
+
+def test_stretches_waves_and_other_json_are_refused(classifier: Classifier, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="whole recordings"):
         clocs.predict(classifier, tmp_path, out=tmp_path / "a.fhir.json", over_time=10)
+    with pytest.raises(SettingError, match="leave out `waves`"):
+        measure_table(tmp_path, out=tmp_path / "a.fhir.json", waves=True)
     with pytest.raises(SettingError, match=r"\.fhir\.json"):
         clocs.predict(classifier, tmp_path, out=tmp_path / "a.json")

@@ -1,24 +1,26 @@
-"""Predictions as FHIR R4: for each recording two Observations in one Bundle.
+"""Measurements and predictions as FHIR R4: Observations of recordings in one Bundle.
 
-The first is the ECG: its samples by lead, the quality of the signals, and whatever was measured.
-The second is derived from it: what a classifier predicts, or why it does not, with the classifier
-as the device. Codes are those of ISO/IEEE 11073 (leads) and LOINC (measured quantities); a label
-has its name alone.
+The first of a recording is the ECG: its samples by lead, the quality of the signals, and what was
+measured. With a classifier, a second one is derived from it: what is predicted, or why nothing is.
+The device is the classifier, or `clocs measure`. Codes are those of ISO/IEEE 11073 (leads) and
+LOINC (measured quantities); a label has its name alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import numpy as np
 
 from clocs._version import __version__
 from clocs.files import private_folder, replacing, writing
+from clocs.measurements.intervals import UNITS, Measure
 from clocs.measurements.quality import signal_quality
 from clocs.models.classifier import Classifier, probability_column
 from clocs.recording import STANDARD_LEADS, Recording
@@ -42,40 +44,29 @@ _CODES = {
 }
 _UNITS = {"1/min": "/min", "°": "deg"}  # as UCUM writes them
 _Fields = dict[str, Any]
+_Row = Mapping[str, Any]
+_Values = Mapping[str, Measure]
+_Add = Callable[[_Row, Recording | None, _Values], None]
 
 
-class Quantity(NamedTuple):
-    """A measured value, or why there is none."""
+@contextmanager
+def fhir_bundle(path: Path, classifier: Classifier | None = None) -> Iterator[_Add]:
+    """A Bundle, written whole or not at all, and what adds a recording to it.
 
-    value: float | None
-    unit: str
-    reason: str | None = None
-
-
-class Predicted(NamedTuple):
-    """A recording and what is said of it.
-
-    Attributes:
-        row: Of the table of `clocs.predict`.
-        recording: None where it cannot be read; the row says why.
-        measured: By name, such as 'heart_rate' or 'qt'; names that LOINC has no code for are text.
+    Args:
+        path: Ends in `SUFFIX`.
+        classifier: Where the rows that are added are those of `clocs.predict`.
     """
-
-    row: Mapping[str, Any]
-    recording: Recording | None
-    measured: Mapping[str, Quantity] = {}
-
-
-def write_fhir(path: Path, classifier: Classifier, rows: Iterable[Predicted]) -> None:
-    """Write a Bundle, whole or not at all; one recording is in memory at a time."""
     private_folder(path.parent)
-    device = _device(classifier)
     with writing(path), replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.write('{"resourceType": "Bundle", "type": "collection", "entry": [\n')
-        file.write(_entry(device))
-        for one in rows:
-            for resource in observations(classifier, one, device["id"]):
+        file.write(_entry(_device(classifier)))
+
+        def add(row: _Row, recording: Recording | None, measured: _Values) -> None:
+            for resource in observations(row, recording, measured, classifier):
                 file.write(f",\n{_entry(resource)}")
+
+        yield add
         file.write("\n]}\n")
 
 
@@ -84,43 +75,52 @@ def _entry(resource: _Fields) -> str:
     return json.dumps(entry, ensure_ascii=False, allow_nan=False)
 
 
-def _device(classifier: Classifier) -> _Fields:
-    card = classifier.card
-    digest = own_hash(card.to_dict())
+def _device(classifier: Classifier | None) -> _Fields:
+    name, use, digest = "clocs measure", "For research; no medical device.", __version__
+    versions = {"clocs": __version__}
+    if classifier is not None:
+        name, use = classifier.card.name, classifier.card.intended_use
+        versions["card, sha256"] = digest = own_hash(classifier.card.to_dict())
     return {
         "resourceType": "Device",
         "id": str(uuid5(NAMESPACE_URL, digest)),
-        "identifier": [{"system": "urn:ietf:rfc:3986", "value": f"urn:sha256:{digest}"}],
-        "deviceName": [{"name": card.name, "type": "model-name"}],
-        "version": [
-            {"type": {"text": "card, sha256"}, "value": digest},
-            {"type": {"text": "clocs"}, "value": __version__},
-        ],
-        "note": [{"text": card.intended_use}],
+        "deviceName": [{"name": name, "type": "model-name"}],
+        "version": [{"type": {"text": of}, "value": value} for of, value in versions.items()],
+        "note": [{"text": use}],
     }
 
 
-def observations(classifier: Classifier, one: Predicted, device: str) -> list[_Fields]:
-    """The Observations of the ECG, where there is one, and of the prediction."""
-    row, recording = one.row, one.recording
-    key = json.dumps([row["dataset"], row["file"], row["recording"], device])
-    own = uuid5(UUID(device), key)
+def observations(
+    row: _Row, recording: Recording | None, measured: _Values, classifier: Classifier | None = None
+) -> list[_Fields]:
+    """The Observations of the ECG, where there is one, and of the prediction.
+
+    Args:
+        row: Of the table of `clocs.predict` or `clocs measure`.
+        recording: None where it cannot be read; the row says why.
+        measured: By the names of `UNITS`; names that LOINC has no code for are text.
+        classifier: What predicted; None for measurements alone.
+    """
+    device = _device(classifier)["id"]
+    own = uuid5(UUID(device), json.dumps([row.get(n) for n in ("dataset", "file", "recording")]))
     about: _Fields = {"resourceType": "Observation", "status": "preliminary"}
     about["category"] = [{"coding": [_coding(_HL7 + "observation-category", "procedure")]}]
-    if row["patient"]:
-        about["subject"] = {"identifier": {"value": row["patient"]}}
+    if patient := row.get("patient") or (recording and recording.patient):
+        about["subject"] = {"identifier": {"value": patient}}
+    if recording and (when := _when(recording.recorded_at)):
+        about["effectiveDateTime"] = when
     made = []
-    predicted = about | {"id": str(uuid5(own, "prediction"))} | _prediction(classifier, row)
-    predicted["device"] = {"reference": f"urn:uuid:{device}"}
-    if recording is not None:
-        if when := _when(recording.recorded_at):
-            about["effectiveDateTime"] = predicted["effectiveDateTime"] = when
-        ecg = about | {"id": str(uuid5(own, "ecg"))} | _ecg(recording, one.measured)
-        predicted["derivedFrom"] = [{"reference": f"urn:uuid:{ecg['id']}"}]
-        made.append(ecg)
-    if notes := row["notes"]:
-        predicted["note"] = [{"text": note} for note in notes]
-    return [*made, predicted]
+    if recording or classifier is None:
+        made = [about | {"id": str(uuid5(own, "ecg"))} | _ecg(row, recording, measured)]
+    if classifier is not None:
+        said = about | {"id": str(uuid5(own, "prediction"))} | _prediction(classifier, row)
+        if made:
+            said["derivedFrom"] = [{"reference": f"urn:uuid:{made[0]['id']}"}]
+        if notes := row["notes"]:
+            said["note"] = [{"text": note} for note in notes]
+        made.append(said)
+    made[-1]["device"] = {"reference": f"urn:uuid:{device}"}
+    return made
 
 
 def _when(recorded_at: str | None) -> str | None:
@@ -139,15 +139,18 @@ def _absent(reason: str) -> _Fields:
     return {"coding": [_coding(_HL7 + "data-absent-reason", "unknown")], "text": reason}
 
 
-def _ecg(recording: Recording, measured: Mapping[str, Quantity]) -> _Fields:
+def _ecg(row: _Row, recording: Recording | None, measured: _Values) -> _Fields:
+    code = {"coding": [_coding(_MDC, str(_ECG), "MDC_ECG_ELEC_POTL")], "text": "ECG"}
+    if recording is None:
+        return {"code": code, "dataAbsentReason": _absent(row["problem"])}
     quality = signal_quality(recording)
     components = [_lead(recording, place) for place in range(len(recording.leads))]
-    components.append(_quantity("signal quality, 0 to 1", Quantity(quality.value, "1")))
+    components += _quantity("signal quality, 0 to 1", Measure(quality.value), "1")
     for lead, reason in quality.reasons.items():
-        value = Quantity(quality.leads[lead], "1")
-        components.append(_quantity(f"signal quality of {lead}, 0 to 1: {reason}", value))
-    components += [_quantity(name, one) for name, one in measured.items()]
-    code = {"coding": [_coding(_MDC, str(_ECG), "MDC_ECG_ELEC_POTL")], "text": "ECG"}
+        name = f"signal quality of {lead}, 0 to 1: {reason}"
+        components += _quantity(name, Measure(quality.leads[lead]), "1")
+    for name, one in measured.items():
+        components += _quantity(name, one, UNITS[name])
     return {"code": code, "component": components}
 
 
@@ -177,15 +180,21 @@ def _lead(recording: Recording, place: int) -> _Fields:
     return {"code": code, "valueSampledData": sampled}
 
 
-def _quantity(name: str, one: Quantity) -> _Fields:
+def _quantity(name: str, one: Measure, unit: str) -> list[_Fields]:
+    """The value, or why there is none; and its interval."""
     found = _CODES.get(name) or _CODES.get(name.partition("_")[0])
     code: _Fields = {"text": name.replace("_", " ")}
     if found is not None:
         code["coding"] = [_coding(_LOINC, *found)]
     if one.value is None:
-        return {"code": code, "dataAbsentReason": _absent(one.reason or "not measured")}
-    ucum = {"system": _UCUM, "code": _UNITS.get(one.unit, one.unit)}
-    return {"code": code, "valueQuantity": {"value": one.value, "unit": one.unit} | ucum}
+        return [{"code": code, "dataAbsentReason": _absent(one.reason or "not measured")}]
+    about = {"unit": unit, "system": _UCUM, "code": _UNITS.get(unit, unit)}
+    value, low, high = ({"value": each} | about for each in (one.value, one.low, one.high))
+    made: list[_Fields] = [{"code": code, "valueQuantity": value}]
+    if one.low is not None:
+        ends = {"code": {"text": f"{code['text']}, 95 % interval"}}
+        made.append(ends | {"valueRange": {"low": low, "high": high}})
+    return made
 
 
 def _prediction(classifier: Classifier, row: Mapping[str, Any]) -> _Fields:
@@ -199,16 +208,11 @@ def _prediction(classifier: Classifier, row: Mapping[str, Any]) -> _Fields:
     else:
         words = "; ".join(card.meanings[one] for one in labels) or "none of the labels"
         made["valueCodeableConcept"] = {"text": words}
-    chances = {label: row[probability_column(label)] for label in card.labels}
-    made["component"] = [
-        {
-            "code": {"text": f"probability of {card.meanings[label]} ({label})"},
-            "valueQuantity": {"value": chance, "unit": "1", "system": _UCUM, "code": "1"},
-        }
-        for label, chance in chances.items()
-        if chance is not None
-    ]
-    if row["ecg_share"] is not None:
-        share = Quantity(row["ecg_share"], "1")
-        made["component"].append(_quantity("share of the power that looks like an ECG", share))
-    return made if made["component"] else {k: v for k, v in made.items() if k != "component"}
+    shares = {
+        f"probability of {card.meanings[label]} ({label})": row[probability_column(label)]
+        for label in card.labels
+    } | {"share of the power that looks like an ECG": row["ecg_share"]}
+    known = [(name, Measure(share)) for name, share in shares.items() if share is not None]
+    if known:
+        made["component"] = [part for one in known for part in _quantity(*one, "1")]
+    return made

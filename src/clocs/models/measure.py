@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from clocs.measurements.intervals import UNITS, Beats, Measure, find_beats, meas
 from clocs.measurements.quality import SignalQuality, signal_quality
 from clocs.measurements.waves import Waves
 from clocs.models.delineator import WEIGHTS, delineate
+from clocs.models.fhir import SUFFIX, fhir_bundle
 from clocs.patients.embeddings import check_table
 from clocs.patients.rows import write_rows
-from clocs.patients.sources import RecordingOrError, stores_and_files
+from clocs.patients.sources import stores_and_files
 from clocs.recording import Recording, check_varies
 from clocs.store.kept import KeptTable
 from clocs.store.store import Store
@@ -33,12 +35,8 @@ TABLES = (".parquet", ".csv", ".json")
 _SHORTEST = 2.0  # s
 _AHEAD = 8  # recordings
 _STEP = 500  # recordings of a store after which they are kept
-_ABOUT: dict[str, type[pl.DataType]] = {
-    "dataset": pl.String,
-    "file": pl.String,
-    "patient": pl.String,
-    "recording": pl.String,
-}
+_NAMES = ("dataset", "file", "patient", "recording")
+_ABOUT: dict[str, type[pl.DataType]] = dict.fromkeys(_NAMES, pl.String)
 _ROW = {**_ABOUT, "seconds": pl.Float64, "quality": pl.Float64, "quality_reason": pl.String}
 _ROW |= {"beats": pl.Int64}
 _WAVE = {**_ABOUT, "lead": pl.String, "wave": pl.String}
@@ -126,6 +124,13 @@ class Measured:
             return made | {"problem": str(self.found)}
         return made | self.found.row()
 
+    @property
+    def values(self) -> Mapping[str, Measure]:
+        """By the names of `UNITS`."""
+        if isinstance(self.found, ClocsError):
+            return dict.fromkeys(UNITS, Measure(reason=str(self.found)))
+        return self.found.values
+
 
 def measure_table(
     *sources: Store | Path | str,
@@ -144,8 +149,9 @@ def measure_table(
 
     Args:
         sources: Stores; or recordings' files of any format, folders and zips.
-        out: Table to write, .parquet, .csv or .json; on the command line also a drawing of one
-            recording on ECG paper with the marks, .png, .svg or .pdf.
+        out: Table to write, .parquet, .csv or .json; or .fhir.json for FHIR R4 Observations, with
+            the ECGs themselves; on the command line also a drawing of one recording on ECG paper
+            with the marks, .png, .svg or .pdf.
         waves: One row per wave, with its lead, onset, peak and offset in seconds, instead of one
             row per recording.
         recording: Only the recording of this ID, of stores and files that hold several.
@@ -163,20 +169,26 @@ def measure_table(
     if out is not None:
         check_table(Path(out), TABLES)
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
+    bundle = Path(out) if out is not None and str(out).endswith(SUFFIX) else None
+    if bundle and waves:
+        raise SettingError("FHIR Observations are of whole recordings; leave out `waves`")
     left: Sequence[Store | Path | str] = sources
     tables: list[pl.DataFrame] = []
-    if not waves and recording is None:
+    if not waves and recording is None and bundle is None:
         stores, files = stores_and_files(sources, split=None, cohort=None)
         left = list(files)
         tables = [measured_store(store, progress) for store, _ in stores]
     made: list[dict[str, Any]] = []
-    for one in measure_each(left, options, recording, progress) if left else ():
-        if waves and isinstance(one.found, Measurements):
-            made += [one.about | row for row in _wave_rows(one.found)]
-        else:
-            made.append(one.row())
+    with fhir_bundle(bundle) if bundle else nullcontext() as add:
+        for one in measure_each(left, options, recording, progress) if left else ():
+            if waves and isinstance(one.found, Measurements):
+                made += [one.about | row for row in _wave_rows(one.found)]
+            else:
+                made.append(one.row())
+            if add:
+                add(made[-1], one.recording, one.values)
     table = pl.concat([*tables, _table(made, waves=waves)])
-    if out is not None:
+    if out is not None and bundle is None:
         _write(table, Path(out))
     return table
 
@@ -194,7 +206,7 @@ def measured_store(store: Store, progress: Progress = lambda done, total: None) 
     while (start := table.height) < len(store):
         rows = np.arange(start, min(start + _STEP, len(store)))
         made = []
-        for one in prefetch(_measured, _of_store(store, store.iter_recordings(rows)), _AHEAD):
+        for one in prefetch(measured, _of_store(store, store.iter_recordings(rows)), _AHEAD):
             made.append(one.row())
             progress(start + len(made), len(store))
         table = pl.concat([table, _table(made, waves=False)])
@@ -215,7 +227,7 @@ def measure_each(
     items = (one for part in (_of_stores(stores, only), _of_files(found, options)) for one in part)
     wanted = (one for one in items if only in (None, one[0].get("recording"), one[0].get("file")))
     done = 0
-    for done, one in enumerate(prefetch(_measured, wanted, _AHEAD), start=1):
+    for done, one in enumerate(prefetch(measured, wanted, _AHEAD), start=1):
         progress(done, total)
         yield one
     if only is not None and not done:
@@ -226,11 +238,8 @@ def _of_stores(
     stores: Iterable[tuple[Store, object]], only: str | None
 ) -> Iterator[tuple[dict[str, Any], Recording]]:
     for store, _ in stores:
-        if only is None:
-            each: Iterable[Recording] = store.iter_recordings()
-        else:
-            each = [store.recording(only)] if only in store.table["id"] else []
-        yield from _of_store(store, each)
+        rows = None if only is None else (store.table["id"] == only).arg_true().to_numpy()
+        yield from _of_store(store, store.iter_recordings(rows))
 
 
 def _of_store(
@@ -243,19 +252,20 @@ def _of_store(
 
 def _of_files(
     found: Sequence[Found | tuple[str, ClocsError]], options: ReadOptions
-) -> Iterator[tuple[dict[str, Any], RecordingOrError]]:
+) -> Iterator[tuple[dict[str, Any], Recording | ClocsError]]:
     names = without_folders([one.name if isinstance(one, Found) else one[0] for one in found])
     for name, read in zip(names, read_several(found, options) if found else (), strict=True):
         if isinstance(read, Recording):
             yield {"file": name, "recording": read.id, "seconds": read.seconds}, read
         else:
-            yield {"file": name}, (name, ClocsError(str(read[1]).replace(read[0], name)))
+            yield {"file": name}, ClocsError(str(read[1]).replace(read[0], name))
 
 
-def _measured(item: tuple[dict[str, Any], RecordingOrError]) -> Measured:
+def measured(item: tuple[dict[str, Any], Recording | ClocsError]) -> Measured:
+    """A recording by its first columns, measured; for threads that are not the caller's."""
     about, read = item
     if not isinstance(read, Recording):
-        return Measured(about, None, read[1])
+        return Measured(about, None, read)
     if torch.get_num_threads() > 1:
         torch.set_num_threads(1)  # of this thread: there is one per core
     quality = signal_quality(read)

@@ -34,7 +34,7 @@ from clocs.models.classifier import (
     probability_column,
     window_ecg_share,
 )
-from clocs.models.fhir import SUFFIX, Predicted, Quantity, write_fhir
+from clocs.models.fhir import SUFFIX, fhir_bundle
 from clocs.patients.cohort import Cohort
 from clocs.patients.embed import store_windows
 from clocs.patients.embeddings import check_table
@@ -60,14 +60,10 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 MODEL, HASH = "clocs.model", "clocs.model_sha256"  # in a parquet file's metadata
 MEANINGS = "clocs.meanings"
-_ABOUT: dict[str, type[pl.DataType]] = {
-    "dataset": pl.String,
-    "file": pl.String,
-    "patient": pl.String,
-    "recording": pl.String,
-    "seconds": pl.Float64,
-}
-_TIME: dict[str, type[pl.DataType]] = {"start": pl.Float64, "end": pl.Float64}
+_NAMES = ("dataset", "file", "patient", "recording")
+_ABOUT: dict[str, type[pl.DataType]] = dict.fromkeys(_NAMES, pl.String)
+_ABOUT |= {"seconds": pl.Float64}
+_TIME = {"start": pl.Float64, "end": pl.Float64}
 _AHEAD = 16  # recordings of stores examined before they are needed
 _MOSTLY = 0.5  # of the time flat: that, and no noise, is why little is ECG
 _NO_SIGNAL = "no signal: every lead is flat, missing or in a gap in all of its frames"
@@ -146,8 +142,12 @@ def predict(
     if whole and len(stores) == 1 and not files:
         kept_predictions(stores[0][0], classifier).write(table)
     if out is not None and str(out).endswith(SUFFIX):
+        from clocs.models.measure import measured  # with its network, for this alone
+
         found = _recordings(table, [one for one, _ in stores], files, options, correct)
-        write_fhir(Path(out), classifier, found)
+        with fhir_bundle(Path(out), classifier) as add:
+            for one in prefetch(measured, found, _AHEAD):
+                add(one.about, one.recording, one.values)
     elif out is not None:
         _write_table(table, Path(out), classifier)
     return table
@@ -173,25 +173,16 @@ def _recordings(
     files: Sequence[Path | str],
     options: ReadOptions,
     correct: bool,
-) -> Iterator[Predicted]:
-    """Rows of the table and their recordings, which are read again: one is in memory at a time."""
-    from clocs.measurements.intervals import UNITS, Measure
-    from clocs.models.measure import measure  # with its network, for this alone
-
+) -> Iterator[tuple[dict[str, Any], Recording | ClocsError]]:
+    """Rows of the table and their recordings, which are read again: few are in memory at a time."""
     by_name = {one.manifest.dataset: one for one in stores}
     read = read_several(find_recordings(files, options), options) if files else iter(())
     for row in table.iter_rows(named=True):
         own = by_name[row["dataset"]].recording(row["recording"]) if row["dataset"] else next(read)
-        if not isinstance(own, Recording) or row["problem"]:
-            yield Predicted(row, None)
-            continue
-        recording, _ = examine(own, correct=correct)
-        try:
-            found = measure(recording).values
-        except ClocsError as error:
-            found = dict.fromkeys(UNITS, Measure(reason=str(error)))
-        made = {name: Quantity(one.value, UNITS[name], one.reason) for name, one in found.items()}
-        yield Predicted(row, recording, made)
+        if isinstance(own, Recording) and not row["problem"]:
+            yield row, examine(own, correct=correct)[0]
+        else:
+            yield row, ClocsError(row["problem"])
 
 
 def predict_recordings(
