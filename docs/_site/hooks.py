@@ -196,7 +196,8 @@ def _in_root(path: str) -> str:
 
 def _commands() -> Iterator[str]:
     """The reference of commands, as `--help` has it."""
-    yield "# Commands\n\nAs `--help-all` prints them; `--json` prints results for programs.\n"
+    yield "# Commands\n\nWhich commands and options are there? All of them, by task, as"
+    yield "`--help-all` prints them. `--json` prints results for programs.\n"
     for panel, rows in groupby(TABLE.values(), lambda row: row.panel):
         yield f"\n## {panel}\n"
         for row in rows:
@@ -208,7 +209,7 @@ def _command(command: Command) -> Iterator[str]:
     yield f"```sh\nclocs {command.name} {command.row.arguments} [OPTIONS]\n```\n"
     yield "| | |\n| --- | --- |"
     for one in command.params:
-        name = _cell(heading(one)).replace("|", "&#124;")  # a table splits at a plain one
+        name = _cell(heading(one)).replace("|", "<wbr>&#124;")  # a table splits at a plain one
         text = _cell(in_options(text_of(one), command)).replace("|", "\\|")
         kept = ' class="name"' if len(name) <= 20 else ""  # phones
         yield f"| <code{kept}>{name}</code> | {text} |"

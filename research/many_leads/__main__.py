@@ -17,7 +17,7 @@ from clocs.training.checkpoint import load_checkpoint
 from research.many_leads.items import STAGES
 from research.many_leads.model_card import ship
 from research.many_leads.recipe import TINY, Recipe
-from research.many_leads.results import read_runs, write
+from research.many_leads.results import FILE, read, read_runs, write
 from research.many_leads.runner import run
 from research.many_leads.tables import parts
 
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--retry", action="store_true", help="compute again what failed")
     parser.add_argument(
-        "--report", type=Path, action="append", help="folder of runs to report; --out is its folder"
+        "--report", type=Path, action="append", help="folder of runs, or of a report, to report"
     )
     parser.add_argument(
         "--fill", type=Path, action="append", default=[], help="page whose tables to update"
@@ -53,7 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.report:
-            results = read_runs(given.report)
+            published = given.report[0] / FILE
+            results = read(published) if published.is_file() else read_runs(given.report)
             from clocs.figures.canvas import save  # which needs matplotlib
             from research.many_leads.forest import PICTURE, forest
 

@@ -49,5 +49,5 @@ def forest(results: StudyResults) -> Figure:
     panels[0].set_ylim(len(rows) - 0.4, -0.6)
     for share, color in zip(SHARES, _COLORS, strict=True):
         panels[1].plot([], [], "o-", color=color, label=f"{100 * share:g} % labeled")
-    panels[1].legend(loc="upper right", fontsize=8)
+    figure.legend(loc="outside upper center", ncols=len(SHARES), frameon=False, fontsize=9)
     return figure
