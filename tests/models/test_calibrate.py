@@ -15,10 +15,12 @@ from clocs import Checkpoint, Classifier, Frames, Store
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT
+from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
 from clocs.models.scores import labeled_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
+from clocs.recording import FrameSpec
 from clocs.training.card import LEAD_GROUPS
 
 
@@ -102,6 +104,67 @@ def test_patients_that_were_trained_on_have_no_part(
     patients = np.unique(small_frames.patient[test.frame])
     with pytest.raises(SettingError, match=f"has {len(patients)} patients with labels"):
         clocs.calibrate(classifier, small_store)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Classifier, Store, Store]:
+    """A classifier of three tones, several at a time; its store, and a site that knows two."""
+    folder, draw = tmp_path_factory.mktemp("several"), np.random.default_rng(5)
+    labels = (draw.random((400, 3)) < 0.5).astype(int)
+    labels[:, 2] |= ~labels.any(axis=1)
+    time = np.arange(500) / 100
+    tones = np.stack([np.sin(2 * np.pi * hertz * time) for hertz in (3, 7, 11)])
+    signals = labels @ tones + 0.5 * draw.normal(size=(400, 500))
+    classes = ["slow", "middle", "fast"]
+    stores = [
+        clocs.from_arrays(
+            signals[own],
+            [f"{name}-{i}" for i in range(200)],
+            rate=100,
+            leads=["II"],
+            labels=labels[own, :known],
+            classes=classes[:known],
+            frame=FrameSpec(5.0, 500),
+            name=name,
+            out=folder / name,
+        )
+        for name, own, known in (("home", np.s_[:200], 3), ("site", np.s_[200:], 2))
+    ]
+    plan = Plan("random-bn", (0,), embedding_dim=16)
+    encoder = pretrain_frames(make_frames(stores[0]), plan, folder / "run")[0]
+    return clocs.finetune(encoder, stores[0], resamples=0), *stores
+
+
+def test_where_several_labels_can_hold_each_has_a_bias_and_a_temperature(
+    several: tuple[Classifier, Store, Store],
+) -> None:
+    honest, _, site = several
+    away = torch.tensor([[4.0, 0.0, 4.0]])
+    cold = tuple(t * scale for t, scale in zip(honest.card.temperature, (1, 0.1, 0.1), strict=True))
+    wrong = replace(
+        honest,
+        card=replace(honest.card, temperature=cold),
+        head=honest.head | {"bias": honest.head["bias"] + away},
+    )
+    made = clocs.calibrate(wrong, site)
+    before, *_, most = made.card.training["calibration"]["held_out"]
+    assert most["ece"] < 0.7 * before["ece"]
+    moved = (made.head["bias"] - wrong.head["bias"])[0]
+    assert moved[0] < -1
+    assert made.card.temperature[1] > 3 * wrong.card.temperature[1]
+    # the site does not know the third label: nothing is learned about it
+    assert moved[2] == 0
+    assert made.card.temperature[2] == pytest.approx(wrong.card.temperature[2])
+    assert torch.equal(made.head["weight"], wrong.head["weight"])
+    assert made.card.thresholds == wrong.card.thresholds
+
+
+def test_a_site_with_one_label_at_a_time_is_refused_where_several_can_hold(
+    several: tuple[Classifier, Store, Store], small_store: Store
+) -> None:
+    first, *_ = small_store.manifest.labels
+    with pytest.raises(SettingError, match="say with `label_names` what they are called in it"):
+        clocs.calibrate(several[0], small_store, label_names={first: "slow"})
 
 
 def test_a_part_through_few_leads_has_so_many_and_is_always_the_same(
