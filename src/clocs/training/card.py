@@ -16,7 +16,7 @@ import math
 import re
 import tomllib
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -450,6 +450,7 @@ class Shipped:
     commands: tuple[str, ...]  # that made it
     chosen: str  # how it was chosen among others
     fault: str = ""  # what is known to have been wrong with its training, and what that did
+    fails: Sequence[str] = ()  # where it is weak, with numbers
     scores: tuple[Score, ...] = ()  # of encoders; a classifier's card has its own
 
     @property
