@@ -30,6 +30,7 @@ from clocs.cli.patient_commands import (
     explore,
     index,
     measure,
+    readable,
     serve,
     similar,
 )
@@ -432,24 +433,23 @@ def predict(
         made = call(model=classifier, split=part, progress=progress)
     if not made.height:
         raise SettingError(f"the split {split} has no recording; give another `split`")
+    usable, problems = readable(made)
     shown: list[Any] = []
-    if file is None:
+    if file is None and usable.height:
         in_words = partial(in_options, command=call.command)
-        shown.append(tables.predictions_table(made.head(SHOWN), in_words))
-        more = f"… and {made.height - SHOWN:,} more rows; see all with --out."
-        shown += [more] if made.height > SHOWN else []
+        shown.append(tables.predictions_table(usable.head(SHOWN), in_words))
+        more = f"… and {usable.height - SHOWN:,} more rows; see all with --out."
+        shown += [more] if usable.height > SHOWN else []
     shown.append(tables.predicted_summary(made))
     notes = counted_notes(made).items()
     shown += [f"Note ({count:,} of the recordings): {note}." for note, count in notes]
     meanings = classifier.card.meanings
     shown += [words] if (words := tables.label_meanings(made, meanings)) else []
     shown += [f"Written to {file}."] if file else []
-    # a stretch without a signal is no fault of the file
-    bad = made["problem"].is_not_null()
-    usable = set(made.filter(~bad)["file"])
-    failed = bad.all() or not set(made["file"].drop_nulls()) <= usable
+    # a stretch without a signal is no fault of the file, nor is a flat recording one of its store
+    failed = not usable.height or not set(made["file"].drop_nulls()) <= set(usable["file"])
     facts = {"file": file, "labels": meanings, "rows": made.to_dicts() if call.as_json else []}
-    return Answer(facts, shown, code=int(failed))
+    return Answer(facts, shown, problems, code=int(failed))
 
 
 def _explain(call: Call, file: Path, **options: Any) -> Answer:

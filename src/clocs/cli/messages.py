@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ INTERRUPTED = 130
 _CONTINUES = ("prepare", "download", "reproduce", "demo", "explore")
 _SEVERAL_FILES = ("evaluate", "export", "index")  # each is written whole or not at all
 _PARAMETER = re.compile(r"`([a-z]\w*)(?:=([^`]*))?`")
+_MAX_PROBLEMS = 40  # that are printed
 _COLORS = {"red": "\x1b[31m", "yellow": "\x1b[33m"}
 
 
@@ -113,11 +114,13 @@ def show_warning(
         say("yellow", f"{where[0]}:{where[1]}: {category.__name__}: {message}")
 
 
-def print_problems(problems: Iterable[tuple[str, str]], command: click.Command) -> None:
-    """What is wrong with some recordings: name and reason of each."""
-    for name, reason in problems:
+def print_problems(problems: Sequence[tuple[str, str]], command: click.Command) -> None:
+    """What is wrong with some recordings: name and reason of each, and how many more there are."""
+    for name, reason in problems[:_MAX_PROBLEMS]:
         line = reason if reason.startswith(name) else f"{name}: {reason}"
         say("yellow", in_options(line, command))
+    if (more := len(problems) - _MAX_PROBLEMS) > 0:
+        say("yellow", f"{more:,} more recordings have a problem; --json or --out has all of them")
 
 
 def silent() -> bool:

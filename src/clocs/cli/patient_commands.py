@@ -70,21 +70,26 @@ def measure(call: Call) -> Answer:
         return _draw_marks(call, Path(file))
     with bar("Measuring", "recordings") as progress:
         made = call(progress=progress)
-    bad = made["problem"].is_not_null()
+    usable, problems = readable(made)
     shown: list[Any] = []
-    if file is None:
-        shown.append(_measurements_table(made.head(SHOWN)))
-        more = f"… and {made.height - SHOWN:,} more rows; see all with --out."
-        shown += [more] if made.height > SHOWN else []
+    if file is None and usable.height:
+        shown.append(_measurements_table(usable.head(SHOWN)))
+        more = f"… and {usable.height - SHOWN:,} more rows; see all with --out."
+        shown += [more] if usable.height > SHOWN else []
     kind = "wave" if call.given.get("waves") else "recording"
-    shown.append(f"{_counted(made.height - int(bad.sum()), kind)} measured.")
+    shown.append(f"{_counted(usable.height, kind)} measured.")
     shown += [f"Written to {file}."] if file else []
-    problems = [
-        (row["file"] or row["recording"], row["problem"])
-        for row in made.filter(bad).select("file", "recording", "problem").to_dicts()
-    ]
     facts = {"file": file, "rows": made.to_dicts() if call.as_json and file is None else []}
     return Answer(facts, shown, problems, code=int(bool(problems)))
+
+
+def readable(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """The rows of recordings of which something is usable; name and problem of each other one."""
+    import polars as pl
+
+    lost = pl.col("problem").is_not_null().all().over("file", "recording")
+    named = rows.filter(lost).select(pl.coalesce("file", "recording"), "problem")
+    return rows.filter(~lost), list(named.iter_rows())
 
 
 def _draw_marks(call: Call, file: Path) -> Answer:
@@ -115,16 +120,16 @@ def _measurements_table(rows: pl.DataFrame) -> RenderableType:
     """One row per recording: medians of beats, or why there are none; or one row per wave."""
     shown: list[tuple[Any, ...]] = []
     if "wave" in rows.columns:
-        names = ("lead", "wave", "onset", "peak", "offset", "problem")
+        names = ("lead", "wave", "onset", "peak", "offset")
         for row in rows.iter_rows(named=True):
             shown.append((row["recording"] or row["file"], *(row[name] for name in names)))
-        return tables.grid("Waves, in s", ("recording", *names[:-1], "why not"), shown)
+        return tables.grid("Waves, in s", ("recording", *names), shown)
     heads = {"beats/min": "heart_rate", "PR": "pr", "QRS": "qrs", "QT": "qt"}
     heads |= {"QTc": "qtc_bazett", "axis": "qrs_axis"}
     for row in rows.iter_rows(named=True):
         values = [row[name] if row[name] is None else round(row[name]) for name in heads.values()]
         own = (row[f"{name}_reason"] for name in heads.values())
-        why = row["problem"] or "; ".join(dict.fromkeys(filter(None, own)))
+        why = "; ".join(dict.fromkeys(filter(None, own)))
         shown.append((row["recording"] or row["file"], *values, why))
     caption = "Medians of beats, in ms and degrees; QTc by Bazett; --json and --out have the rest"
     return tables.grid("", ("recording", *heads, "why not"), shown, caption=caption)
