@@ -233,6 +233,8 @@ def test_the_header_s_codes_are_labels_by_their_names(data: Path) -> None:
     (data / "codes.csv").write_text("code,name\n12345,odd\n164889003,fibrillation\n")
     named = prepared(data, "named", labels="header", codes="codes.csv", classes="odd,fibrillation")
     assert rows(named, "labels")["c"] == ["odd"]
+    notices = clocs.preview("folder", data)["notices"]
+    assert 'headers of 3 recordings have labels; `labels="header"` reads them' in notices
     assert named.manifest.labels == ("odd", "fibrillation")
 
 

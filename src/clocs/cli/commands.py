@@ -159,7 +159,8 @@ def _preview(call: Call, out: str) -> Answer:
     facts["notices"] = [in_options(notice, call.command) for notice in facts["notices"]]
     for one in facts["problems"]:
         one["examples"] = [in_options(example, call.command) for example in one["examples"]]
-    return Answer(facts, [tables.preview_tables(facts), f"Next: {facts['command']}"])
+    following = [f"Next: {facts['command']}"] if facts["examples"] else []  # else it would fail
+    return Answer(facts, [tables.preview_tables(facts), *following])
 
 
 def info(call: Call, *, verbose: bool = False) -> Answer:

@@ -257,7 +257,8 @@ def _quarantine(info: Mapping[str, Any], verbose: bool) -> list[RenderableType]:
 
 def preview_tables(facts: Mapping[str, Any]) -> RenderableType:
     """The tables of `clocs prepare --dry-run`, from what `clocs.preview` returns."""
-    shown: list[RenderableType] = [words_table("", facts, FACTS["preview"]), _examples(facts)]
+    shown: list[RenderableType] = [words_table("", facts, FACTS["preview"])]
+    shown += [_examples(facts)] if facts["examples"] else []
     if facts["problems"]:
         rows = [
             (one["reason"], one["count"], "\n".join(one["examples"])) for one in facts["problems"]

@@ -52,6 +52,7 @@ _VERSION = "2"  # raise it whenever the same options give other recordings
 _TECHNICAL = {"notice", "units", "leads", "leads without values", "filters", "transducer"}
 _TECHNICAL |= {"manufacturer", "model", "device", "recorder"}
 _LABEL_FIELDS = ("dx", "statements", "diagnosis", "diagnoses", "rhythm", "reason for admission")
+_NOT_READ = {"labels": "in the header, not read"}
 _SAMPLES = 2500  # of a frame
 _SECONDS = (5.0, 2.5, 1.0)  # of a frame: the longest of which nearly all recordings hold two
 _NEARLY_ALL = 0.9
@@ -357,6 +358,8 @@ class Folder(Dataset):
         extra = self._kept(base.header_extra(recording))
         if "of" in info:
             extra |= {"part_of": info["of"], "from_second": info["start"]}
+        if self.options.labels is None and _header_labels(recording, {}):
+            extra |= _NOT_READ
         patient = self._patient_read(entry, recording)
         name = recording.patient
         return replace(
@@ -426,6 +429,10 @@ class Folder(Dataset):
         if unused := [one for one in labels if one not in counts]:
             named = first_of(unused, _MAX_NAMED)
             notices.append(f"no recording has the label {named} of `classes`")
+        if unread := int(table["extra"].str.contains(_NOT_READ["labels"], literal=True).sum()):
+            notices.append(
+                f'headers of {unread:,} recordings have labels; `labels="header"` reads them'
+            )
         notices += _patients(table, self.options, self.pseudonyms.folder)
         notices += _leads(table) + _notes_of_readers(table)
         return replace(
