@@ -7,12 +7,12 @@
     python -m benchmarks.electrodes predict STORE --most 48
 
 STORE is one of physionet2020, chapman or ptb, prepared with twelve leads. `pack` keeps the typical
-beats. `fit` learns on the training patients of the first two and chooses limits on their
-validation patients. `score` swaps the beats of test patients and of PTB Diagnostic, another
-hospital. `rules` checks whole recordings of test patients, makes the other faults in every fourth
-of them, and times `clocs.check`. `predict` gives a classifier the same recordings with faults, and
-counts what it notices, abstains from and corrects, and how many labels change. Copies of a
-recording are used once.
+beats. `fit` learns on the training patients of the first two and chooses limits on their validation
+patients. `score` swaps the beats of test patients and of PTB Diagnostic, another hospital. `rules`
+checks whole recordings of test patients and names those that are suspected, makes the other faults
+in every fourth of them, and times `clocs.check`. `predict` gives a classifier the same recordings
+with faults, and counts what it notices, abstains from and corrects, and how many labels change.
+Copies of a recording are used once.
 """
 
 from __future__ import annotations
@@ -112,19 +112,20 @@ def with_fault(signal: Array, limb: str, chest: str) -> Array:
     return np.concatenate([derived @ eight[:2], eight[2:]])
 
 
-def recorded(store: Store) -> Iterator[tuple[str, Array, float]]:
-    """Patient, mV and rate of the recordings with twelve leads, 5 s and no gaps."""
+def recorded(store: Store) -> Iterator[tuple[Recording, Array]]:
+    """The recordings with twelve leads, 5 s and no gaps; and the first 10 s in mV."""
     for one in store.iter_recordings():
         if one.unit == "mV" and {*STANDARD_LEADS} <= {*one.leads} and one.seconds >= 5:
             mv = one.select(STANDARD_LEADS).signal[:, : int(10 * one.rate)]
             if np.isfinite(mv).all():
-                yield one.patient, mv, one.rate
+                yield one, mv
 
 
 def pack(store: Store, to: Path) -> None:
     dataset = store.manifest.dataset
     beats, heights, intervals, patients, seen = [], [], [], [], set()
-    for patient, mv, rate in recorded(store):
+    for whole, mv in recorded(store):
+        patient, rate = whole.patient, whole.rate
         digest = hashlib.sha256(mv[:, : int(5 * rate)].tobytes()).digest()
         beat = typical_beat(mv, rate)
         if beat is None or digest in seen or (np.ptp(beat.values[EIGHT], axis=1) < 0.02).any():
@@ -318,9 +319,9 @@ def predict(store: Store, part: int, most: int, model: str) -> None:
     labels, limits = classifier.card.labels, np.array(classifier.card.thresholds, float)
     given: list[tuple[Array, float]] = []
     dataset = store.manifest.dataset
-    for patient, mv, rate in recorded(store):
-        if assign([patient], dataset)[0] == part and len(given) < most:
-            given.append((mv, rate))
+    for whole, mv in recorded(store):
+        if assign([whole.patient], dataset)[0] == part and len(given) < most:
+            given.append((mv, whole.rate))
         elif len(given) == most:
             break
 
@@ -422,16 +423,20 @@ def rules(store: Store, part: int, most: int) -> None:
         "a lead ÷ 10": ("gain", lambda mv: times(mv, int(numbers.integers(12)), 0.1)),
     }
     dataset = store.manifest.dataset
-    for patient, mv, rate in recorded(store):
-        if dataset != "ptb" and assign([patient], dataset)[0] != part:
+    for whole, mv in recorded(store):
+        rate = whole.rate
+        if dataset != "ptb" and assign([whole.patient], dataset)[0] != part:
             continue
         if count >= most:
             break
         count += 1
         one = as_recording(mv, rate)
         start = time.process_time()
-        kinds = {finding.kind for finding in check(one)}
+        findings = check(one)
         spent += time.process_time() - start
+        kinds = {finding.kind for finding in findings}
+        for finding in findings:
+            print(f"{whole.patient} {whole.id}: {finding.sentence}", flush=True)
         untouched.update([*kinds, *(["any but flat"] if kinds - {"flat"} else [])])
         if count % 4:
             continue

@@ -214,8 +214,11 @@ def test_the_table_is_shown_or_written_by_the_ending(file: Path, tmp_path: Path)
     assert run(file, "--rate", 500, "--unit", "mV", "--out", tmp_path / "m.json").exit_code == 0
     rows = json.loads((tmp_path / "m.json").read_text())
     assert rows[0]["pr_low"] <= rows[0]["pr"] <= rows[0]["pr_high"]
-    with pytest.raises(SettingError, match=r"ends in \.parquet or \.csv or \.json"):
+    with pytest.raises(SettingError, match=r"ends in \.parquet or \.csv or \.json or \.fhir\.json"):
         run(file, "--out", tmp_path / "made.txt")
+    alone = run(tmp_path / "broken.hea")
+    assert alone.exit_code == 1 and alone.stdout == "0 recordings measured.\n"
+    assert len(alone.stderr.splitlines()) == 1 and "broken" in alone.stderr
 
 
 def test_both_inputs_of_the_network_are_of_one_length_whatever_the_recording_lasts() -> None:

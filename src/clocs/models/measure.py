@@ -167,7 +167,7 @@ def measure_table(
         says why nothing was measured.
     """
     if out is not None:
-        check_table(Path(out), TABLES)
+        check_table(Path(out), (*TABLES, SUFFIX))
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     bundle = Path(out) if out is not None and str(out).endswith(SUFFIX) else None
     if bundle and waves:
