@@ -274,7 +274,8 @@ def test_a_store_is_measured_once_and_a_stopped_call_goes_on(
     assert table.head(4).equals(first)
     row = table.row(0, named=True)
     own = clocs.measure(store.recording(0)).values
-    assert (row["qt"], row["pr_reason"]) == (own["qt"].value, own["pr"].reason)
+    assert row["qt"] == pytest.approx(own["qt"].value)  # threads round differently
+    assert row["pr_reason"] == own["pr"].reason
     assert row["quality"] == clocs.signal_quality(store.recording(0)).value
     monkeypatch.setattr(measuring, "measure", None)  # nothing is measured again
     assert measure_table(store.path).equals(table)
