@@ -127,6 +127,11 @@ def test_without_a_validation_fold_other_patients_are_validated_on(store: Store)
     assert (frames.with_split_seed(1).split != frames.split).any()
 
 
+def test_without_a_validation_fold_all_patients_of_the_test_fold_are_tested_on() -> None:
+    patients = [f"mine:{number}" for number in range(100)]
+    assert (Folds(("10",)).parts(patients, ["10"] * 100, split_seed=0) == 2).all()
+
+
 def test_a_patient_in_folds_of_two_parts_is_never_trained_and_tested_on(tmp_path: Path) -> None:
     def torn(number: int, recording: Recording) -> Recording:
         return replace(recording, fold=str(number % 10 + 1), episodes=())

@@ -126,11 +126,13 @@ def test_spikes_before_beats_are_found(recordings: list[Recording]) -> None:
         signal = one.signal
         beat = typical_beat(signal, one.rate)
         assert beat is not None
-        peaks = beat.peaks - 0.12
-        signal[:, np.maximum(np.rint(peaks * one.rate).astype(int), 0)] += 3.0
+        peaks = np.rint((beat.peaks - 0.12) * one.rate / 3).astype(int)
+        signal[:, 3 * np.maximum(peaks, 0)] += 3.0
         paced.append(with_signal(one, signal))
     assert share_with(paced, "paced") >= 0.9
     assert share_with(recordings, "paced") == 0
+    slow = [replace(one, digital=one.digital[:, ::3], rate=one.rate / 3) for one in paced]
+    assert share_with(slow, "paced") == 0  # a single sample is no spike there
 
 
 def test_nothing_is_said_about_a_recording_without_beats(recordings: list[Recording]) -> None:

@@ -16,6 +16,7 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT
 from clocs.frames.make import make_frames
+from clocs.models.calibrate import _fitted, _Site
 from clocs.models.classifier import load_classifier
 from clocs.models.scores import labeled_part
 from clocs.pretraining.plan import Plan
@@ -72,6 +73,30 @@ def test_encoder_and_layer_stay_and_the_temperature_rises(
     assert torch.equal(calibrated.head["weight"], overconfident.head["weight"])
     assert min(calibrated.card.temperature) > 0.3
     assert calibrated.card.limits.keys() <= set(LEAD_GROUPS)
+
+
+def three_recordings(classifier: Classifier) -> _Site:
+    """Of the first two classes, which alone the site has; the classifier is right about them."""
+    count = len(classifier.card.labels)
+    z = torch.randn(1, 3, classifier.encoders[0].encoder.embedding_dim)
+    true = np.eye(count, dtype=np.uint8)[classifier.logits(z)[:, :2].argmax(dim=1).numpy()]
+    return _Site(z, np.ones(3), np.full(3, 12), np.arange(3), true, np.diag(np.arange(count) < 2))
+
+
+def test_a_class_that_the_site_does_not_have_stays(classifier: Classifier) -> None:
+    made = _fitted(classifier, three_recordings(classifier))
+    moved = (made.head["bias"] != classifier.head["bias"]).any(dim=0).tolist()
+    assert moved == [True, True] + [False] * (len(moved) - 2)
+
+
+def test_few_labels_move_a_classifier_no_further_than_they_gain(classifier: Classifier) -> None:
+    site = three_recordings(classifier)
+    chances = classifier.probabilities(classifier.logits(site.vectors)).numpy()
+    made = _fitted(classifier, site)
+    added = (made.head["bias"] - classifier.head["bias"])[0].numpy()
+    divided = np.log(made.card.temperature[0] / classifier.card.temperature[0])
+    gained = -np.log((chances * site.true).sum(axis=1)).sum()
+    assert 0 < np.square([*added, divided]).sum() / 2 < gained
 
 
 def test_the_new_file_is_another_and_predicts_as_its_report_says(

@@ -65,6 +65,23 @@ def test_probabilities_are_of_the_members_mean_at_the_temperature(classifier: Cl
     assert torch.allclose(classifier.probabilities(classifier.logits(z)), expected, atol=1e-6)
 
 
+def test_with_several_labels_the_confidence_is_that_all_of_them_are_right(
+    classifier: Classifier,
+) -> None:
+    chances, share = np.array([[0.9, 0.2, 0.1]]), np.ones(1)
+    z = torch.zeros(2, 1, classifier.encoders[0].encoder.embedding_dim)
+    several = replace(classifier, card=replace(classifier.card, multilabel=True))
+    assert several.doubts(chances, z, share)["confidence"] == pytest.approx(0.9 * 0.8 * 0.9)
+    assert classifier.doubts(chances, z, share)["confidence"] == pytest.approx(0.9)
+
+
+def test_limits_are_those_of_the_most_leads_that_a_recording_has(classifier: Classifier) -> None:
+    limits = {"1": {"ecg_share": 0.2}, "6": {"ecg_share": 0.4}}
+    card = replace(classifier.card, limits=limits)
+    found = [card.limits_of(leads)["ecg_share"] for leads in (1, 5, 6, 12)]
+    assert found == [0.2, 0.2, 0.4, 0.4]
+
+
 def test_a_damaged_or_foreign_file_is_refused(
     classifier: Classifier, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from clocs.cli.main import Root
 from clocs.errors import ClocsWarning, LeakError, SettingError
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
-from clocs.training.checkpoint import check_no_leak, load_checkpoint, seen_by
+from clocs.training.checkpoint import check_no_leak, copies_of_seen, load_checkpoint, seen_by
 
 PLAN = Plan("random-bn", embedding_dim=8)
 
@@ -58,6 +58,14 @@ def test_frames_that_are_not_split_by_their_seed_are_not_trained_on(
     with pytest.raises(SettingError, match="not split by their `split_seed`"):
         pretrain_frames(own, PLAN, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_of_two_copies_in_the_test_part_the_second_is_left_out(small_frames: Frames) -> None:
+    first, second = np.unique(small_frames.recording[small_frames.split == 2])[:2]
+    digests = small_frames.digests.copy()
+    digests[second] = digests[first]
+    assert not copies_of_seen([], small_frames).any()
+    assert np.flatnonzero(copies_of_seen([], replace(small_frames, digests=digests))) == [second]
 
 
 def test_hashes_of_recordings_can_be_left_out_and_the_guard_says_what_it_cannot_check(
