@@ -34,7 +34,8 @@ Leads = Annotated[str | None, Query(description="Of an array: names, separated b
 Unit = Annotated[str | None, Query(description="Of an array; mV by default.")]
 
 
-def _array(rate: Rate = None, leads: Leads = None, unit: Unit = None) -> dict[str, Any]:
+# Not async, it would be called in a thread.
+async def _array(rate: Rate = None, leads: Leads = None, unit: Unit = None) -> dict[str, Any]:
     return {"rate": rate, "leads": leads, "unit": unit}
 
 
