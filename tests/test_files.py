@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from safetensors import SafetensorError
 
-from clocs.errors import ClocsError, FileError
+from clocs.errors import ClocsError, FileError, StoreError
 from clocs.files import csv_cell, csv_text, csv_value, leftovers, replacing, write_atomic, writing
+from clocs.sealed import ArrayFile
 
 
 def test_two_writers_of_one_file_share_no_unfinished_file(tmp_path: Path) -> None:
@@ -86,6 +88,16 @@ def test_a_folder_that_is_missing_is_reported_under_the_name_of_the_file(tmp_pat
     with pytest.raises(FileError) as caught:
         write_atomic(tmp_path / "nowhere" / "a.json", b"")
     assert f"{os.sep}a.json cannot be written: it does not exist" in str(caught.value)
+
+
+def test_arrays_that_have_exchanged_their_names_are_damage(tmp_path: Path) -> None:
+    path, kind = tmp_path / "file", ArrayFile("a file", "facts", 1, "make it again")
+    kind.write(path, {}, {"one": np.zeros(3), "two": np.ones(3)})
+    whole = path.read_bytes()
+    names = whole.replace(b'"one":', b'"new":').replace(b'"two":', b'"one":')
+    path.write_bytes(names.replace(b'"new":', b'"two":'))
+    with pytest.raises(StoreError, match="its arrays differ from their checksum"):
+        kind.read(path)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import clocs
@@ -55,6 +56,16 @@ def test_every_patient_has_a_prediction_a_confidence_and_an_outcome(
     while again.state == "working" and time.monotonic() < until:
         time.sleep(0.05)
     assert (again.packed()[1]["prediction"] == arrays["prediction"]).all()
+
+
+def test_one_of_several_labels_is_partly_right(session: Session, file: Path) -> None:
+    models, rows = SavedClassifiers([file]), session.embeddings.rows
+    several = pl.Series("labels", [list(models.first.card.labels)] * len(rows))
+    embeddings = replace(session.embeddings, rows=rows.with_columns(several))
+    made = Columns(replace(session, models=models, embeddings=embeddings))
+    assert "outcome" in _finished(made)
+    (outcome,) = (one for one in made.packed()[0]["columns"] if one["name"] == "outcome")
+    assert {*outcome["values"]} - {"unknown"} == {"partly right"}
 
 
 def test_a_store_that_is_too_large_says_so_until_its_predictions_are_kept(
