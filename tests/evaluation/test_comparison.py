@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import holm
+from clocs.evaluation.bootstrap import Sampled, holm, paired
 from clocs.evaluation.result import Predictions
 from evaluation_parts import compare, compare_all, predictions
 
@@ -21,6 +21,11 @@ def test_a_clearly_better_method_is_found_to_be_better() -> None:
     back = compare(simclr, cmsc)
     assert not back.better and back.verdict == "below"
     assert (back.difference, back.p) == (-found.difference, found.p)
+
+
+def test_the_observed_sample_counts_as_a_draw() -> None:
+    a, b = (Sampled(name, {0: auc}, np.full(99, auc)) for name, auc in (("a", 0.9), ("b", 0.5)))
+    assert paired(a, b).p == pytest.approx(2 / 100)
 
 
 def test_a_method_is_not_better_than_itself() -> None:

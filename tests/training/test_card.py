@@ -18,7 +18,7 @@ from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.recording import FrameSpec
 from clocs.sealed import own_hash
-from clocs.training.card import MAX_BYTES, NOT_FINITE, Card, parse_card, read_card
+from clocs.training.card import MAX_BYTES, NOT_FINITE, Card, check_text, parse_card, read_card
 from clocs.training.checkpoint import load_checkpoint
 
 
@@ -207,6 +207,12 @@ def test_a_checkpoint_that_says_it_diverged_is_refused(saved: Path) -> None:
     changed(saved, seal=True, metrics__status=NOT_FINITE)
     with pytest.raises(CheckpointError, match="its training diverged; train again"):
         load_checkpoint(saved.parent)
+
+
+@pytest.mark.parametrize("value", ["\x1b[31m", ["\x07"], {"\x1b": 1}, {"notes": [{"a": "\x9b"}]}])
+def test_no_text_of_a_card_steers_a_terminal(value: Any) -> None:
+    with pytest.raises(ValueError, match="it holds control characters"):
+        check_text(value)
 
 
 def test_what_could_not_be_read_again_is_not_trained(small_frames: Frames, tmp_path: Path) -> None:
