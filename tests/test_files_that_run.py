@@ -11,7 +11,7 @@ import edf_files
 import warm
 from clocs import Store
 
-MAX_FILES = {"pretrain": 44, "predict": 30, "reproduce": 55}
+MAX_FILES = {"pretrain": 44, "predict": 30, "reproduce": 60}
 # Everything is imported before it is traced, which would take seconds longer, and once: each
 # command runs in a fork.
 COUNT = """

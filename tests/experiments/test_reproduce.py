@@ -89,6 +89,13 @@ def test_a_second_call_finds_all_done(table_1: tuple[Path, dict[str, Any]]) -> N
     assert (outcome["done"], outcome["left"], outcome["failed"]) == (16, 0, 0)
 
 
+def test_the_table_is_printed_beside_the_papers(table_1: tuple[Path, dict[str, Any]]) -> None:
+    lines = command("reproduce", *table_1[1]["arguments"]).stdout.splitlines()
+    (cmsc,) = (line for line in lines if "CMSC " in line)
+    assert "(0.896)" in cmsc and "(0.715)" in cmsc  # as printed in table 1
+    assert any("simulated recordings" in line for line in lines)
+
+
 def test_results_of_another_folder_are_not_computed_again(
     table_1: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -30,7 +30,6 @@ from clocs.cli.patient_commands import (
     explore,
     index,
     measure,
-    readable,
     serve,
     similar,
 )
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 _LISTED = ("title", "page", "version", "license", "size", "citation", "next")
 ELSEWHERE = (demo, embed, explore, index, measure, serve, similar)
 UNFINISHED = 3  # exit code: no error, but not everything is done
+_MAX_TABLES = 4  # of results, that are printed; a report has all
 _WIDE = 120  # columns of a terminal that has room for all that is known of a model
 
 
@@ -366,8 +366,11 @@ def reproduce(
             advance(done, total)
 
         status = call(names=names, on_progress=show)
+    folders = [Path(one) for one in (runs, *given.get("known", ()))]
+    made = [] if call.as_json else tables.result_tables(names, folders)
     words = f"{status}. Next: clocs reproduce report --out {runs}"
-    return Answer(asdict(status), [words], code=0 if status.complete else UNFINISHED)
+    code = 0 if status.complete else UNFINISHED
+    return Answer(asdict(status), [*made[:_MAX_TABLES], words], code=code)
 
 
 def finetune(call: Call, *, out: str) -> Answer:
@@ -434,7 +437,7 @@ def predict(
         made = call(model=classifier, split=part, progress=progress)
     if not made.height:
         raise SettingError(f"the split {split} has no recording; give another `split`")
-    usable, problems = readable(made)
+    usable, problems = tables.readable(made)
     shown: list[Any] = []
     if file is None and usable.height:
         in_words = partial(in_options, command=call.command)

@@ -70,7 +70,7 @@ def measure(call: Call) -> Answer:
         return _draw_marks(call, Path(file))
     with bar("Measuring", "recordings") as progress:
         made = call(progress=progress)
-    usable, problems = readable(made)
+    usable, problems = tables.readable(made)
     shown: list[Any] = []
     if file is None and usable.height:
         shown.append(_measurements_table(usable.head(SHOWN)))
@@ -81,15 +81,6 @@ def measure(call: Call) -> Answer:
     shown += [f"Written to {file}."] if file else []
     facts = {"file": file, "rows": made.to_dicts() if call.as_json and file is None else []}
     return Answer(facts, shown, problems, code=int(bool(problems)))
-
-
-def readable(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
-    """The rows of recordings of which something is usable; name and problem of each other one."""
-    import polars as pl
-
-    lost = pl.col("problem").is_not_null().all().over("file", "recording")
-    named = rows.filter(lost).select(pl.coalesce("file", "recording"), "problem")
-    return rows.filter(~lost), list(named.iter_rows())
 
 
 def _draw_marks(call: Call, file: Path) -> Answer:

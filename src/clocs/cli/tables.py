@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from clocs.evaluation.result import Evaluation
     from clocs.experiments.demo import Demo
+    from clocs.experiments.tables import TableEntry
     from clocs.patients.retrieval import Retrieval
 
 
@@ -448,6 +449,36 @@ def _group(group: dict[str, Any]) -> str:
     return f"AUC {score}, {patients}{missing}"
 
 
+def result_tables(names: Sequence[str], runs: Sequence[Path]) -> list[Whole]:
+    """The paper's tables of these names that folders of runs or reports have results of."""
+    from clocs.experiments.grid import grid as cells_named
+    from clocs.experiments.results import open_results
+    from clocs.experiments.tables import TABLES
+
+    results = open_results(*runs)
+    about = "mean ± sd; the paper's in parentheses"
+    about += "; simulated recordings, whose results mean nothing" if results.simulated else ""
+    made = (
+        one for name in names if name in TABLES for one in TABLES[name](results, cells_named(name))
+    )
+    return [
+        grid(
+            one.title,
+            ("encoder", *one.heads),
+            [(label, *map(_result, own)) for label, own in one.rows if any(map(_result, own))],
+            caption=about,
+        )
+        for one in made
+        if one.filled
+    ]
+
+
+def _result(entry: TableEntry | None) -> str | None:
+    if entry is None or entry.ours is None:
+        return None
+    return str(entry.ours) + (f" ({entry.paper.mean:.3f})" if entry.paper else "")
+
+
 def demo_table(result: Demo) -> Whole:
     """One row per encoder: its AUC for each labeled fraction, and how separable patients are."""
     from clocs.experiments.demo import FRACTIONS, METHODS, SEEDS
@@ -464,6 +495,15 @@ def demo_table(result: Demo) -> Whole:
 
 
 # Predictions
+
+
+def readable(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
+    """The rows of recordings of which something is usable; name and problem of each other one."""
+    import polars as pl
+
+    lost = pl.col("problem").is_not_null().all().over("file", "recording")
+    named = rows.filter(lost).select(pl.coalesce("file", "recording"), "problem")
+    return rows.filter(~lost), list(named.iter_rows())
 
 
 def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Whole:

@@ -100,12 +100,16 @@ class Table:
         known = [e for row in rows for e in row if e is not None and e.ours is not None]
         return sum(entry.beats_random is None for entry in known)
 
-    def markdown(self) -> str:
+    @property
+    def heads(self) -> list[str]:
+        """Of columns, with their groups."""
         groups = [f"{label}: " for label, count in self.groups for _ in range(count)]
         groups = groups or [""] * len(self.columns)
-        heads = [group + column for group, column in zip(groups, self.columns, strict=True)]
+        return [group + column for group, column in zip(groups, self.columns, strict=True)]
+
+    def markdown(self) -> str:
         rows = [[label, *("" if e is None else str(e) for e in row)] for label, row in self.rows]
-        return f"### {self.title}\n\n{markdown_table(['', *heads], rows)}\n"
+        return f"### {self.title}\n\n{markdown_table(['', *self.heads], rows)}\n"
 
 
 def score_table(
