@@ -152,7 +152,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if found is None:
             name = _in_root(path)
             link = f"[{match[2]}]({REPOSITORY}/blob/HEAD/{name})"
-            return link if REPOSITORY else f"{match[2]} (`{name}`)"
+            own = f"`{name}`" if name.endswith(match[2]) else f"{match[2]} (`{name}`)"
+            return link if REPOSITORY else own
         if match[2].endswith(".md"):  # a page is called by its title, not by its file
             return f"[{_title(found.content_string)}]({match[3]})"
         return f"{match[1]}[{match[2]}]({target}{'#' if part else ''}{part})"
@@ -164,11 +165,14 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Names in code are not broken into lines; very long ones only between their parts."""
 
     def whole(match: re.Match[str]) -> str:
-        if len(match[1]) <= LONGEST:
-            return f'<code class="name">{match[1]}</code>'
-        return f"<code>{re.sub(r'(?<=[/_:])(?=[^/_:])', '<wbr>', match[1])}</code>"
+        return f"<code>{' '.join(map(kept, match[1].split(' ')))}</code>"
 
-    return re.sub(r"<code>([^\s<&]+)</code>", whole, html)
+    def kept(word: str) -> str:
+        if len(word) > LONGEST:
+            return re.sub(r"(?<=[/_:])(?=[^/_:])", "<wbr>", word)
+        return f'<span class="name">{word}</span>'
+
+    return re.sub(r"<code>([^\n<]+)</code>", whole, html)
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -276,13 +276,13 @@ def sample(stores: Path, work: Path) -> None:
 def demo(stores: Path, work: Path) -> None:
     """The page that the demo writes."""
     clocs("demo", "--out", work / "demo")
-    _page(work / "demo/index.html", "demo")
+    _page(work / "demo/index.html", "demo", (1280, 560))
 
 
 def report(stores: Path, work: Path) -> None:
     """The report of the published results."""
     clocs("reproduce", "report", "--out", ROOT / "docs/results", "--report", work / "report")
-    _page(work / "report/index.html", "report")
+    _page(work / "report/index.html", "report", (1280, 900))
 
 
 def robustness(stores: Path, work: Path) -> None:
@@ -354,8 +354,8 @@ def keep(figure: Figure, name: str) -> None:
     shrink(name)
 
 
-def _page(file: Path, name: str) -> None:
-    with new_browser() as browser, page_of(browser, LAPTOP) as page:
+def _page(file: Path, name: str, size: tuple[int, int]) -> None:
+    with new_browser() as browser, page_of(browser, size) as page:
         page.goto(file.as_uri())
         take(page, name)
 
@@ -397,7 +397,12 @@ GROUPS = {
     "sample": Group(
         sample,
         ("sample", "sample-diagnosis", "measurements"),
-        ("src/clocs/figures/ecg.py", "src/clocs/models/explain.py", "src/clocs/formats/sample*"),
+        (
+            "src/clocs/figures/ecg.py",
+            "src/clocs/models/explain.py",
+            "src/clocs/formats/sample*",
+            "src/clocs/weights/delineator.safetensors",
+        ),
     ),
     "strips": Group(
         strips,

@@ -51,8 +51,10 @@ def first_of(names: Sequence[str], most: int, mark: str = ", ", noun: str = "") 
 def suggestion(given: str, known: Iterable[str], otherwise: str = "choose one of") -> str:
     """What a message ends with: the name that was most likely meant, else all that there are."""
     names = list(known)
-    close = get_close_matches(str(given).lower(), names, n=1)
-    return f"did you mean {close[0]}?" if close else f"{otherwise} {', '.join(names) or 'none'}"
+    lower = {name.lower(): name for name in names}
+    if close := get_close_matches(str(given).lower(), lower, n=1):
+        return f"did you mean {lower[close[0]]}?"
+    return f"{otherwise} {', '.join(names) or 'none'}"
 
 
 def with_extra(name: str) -> str:

@@ -121,9 +121,9 @@ def sentences(counts: Mapping[str, Mapping[str, Any]]) -> list[str]:
         share = 100 * order["best_agrees"] / order["columns"]
         lines.append(
             f"Order of the methods in {order['columns']} columns of the tables: rank correlation "
-            f"with the paper's {order['rank_correlation']:.2f} on average; the best method is the "
+            f"with the paper's {order['rank_correlation']:.2f} on average. The best method is the "
             f"paper's in {order['best_agrees']} ({share:.0f} %; by chance in "
             f"{order['best_by_chance']:.0f})."
         )
     words = zip(claims.values(), ("hold", "do not hold", "undecided", "not run"), strict=True)
-    return [*lines, f"Claims, by test: {', '.join(f'{count} {word}' for count, word in words)}."]
+    return [*lines, f"Claims, by test: {', '.join(f'{word} {count}' for count, word in words)}."]

@@ -41,9 +41,9 @@ def describe(
         Its kind, 'store', 'encoder', 'classifier' or 'index', and all about it, ready for JSON.
     """
     from clocs.store.manifest import MANIFEST
-    from clocs.training.card import named_path
+    from clocs.training.card import weights_path
 
-    place = named_path(path)
+    place = weights_path(path)
     if all((place / level / MANIFEST).is_file() for level in ("patient", "recording")):
         from clocs.patients.index_files import INDEXED, index_facts
 
