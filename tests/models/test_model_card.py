@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import clocs
+from clocs.errors import CheckpointError, suggestion
 from clocs.experiments.pages import filled, markdown_table
 from clocs.models.model_card import HEADS, cells_of, model_card, shipped_models
 from clocs.training.card import SHIPPED
@@ -55,3 +56,13 @@ def test_another_model_of_the_same_name_is_not_taken_for_the_shipped_one(
 ) -> None:
     text = model_card("cmsc-chapman", checkpoint)
     assert "## How it was made" not in text and "## Scores" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("rhythm-chapmn", "rhythm-chapman"), ("AFBI", "AFIB")]
+)
+def test_a_mistyped_name_gets_the_one_that_was_meant(given: str, meant: str) -> None:
+    assert suggestion(given, ("SR", "AFIB", "rhythm-chapman")) == f"did you mean {meant}?"
+    if meant in SHIPPED:
+        with pytest.raises(CheckpointError, match=f"did you mean {meant}"):
+            clocs.describe(given)
