@@ -184,6 +184,21 @@ def test_where_several_labels_can_hold_each_has_a_bias_and_a_temperature(
     assert made.card.thresholds == wrong.card.thresholds
 
 
+def test_what_was_known_of_few_leads_stays_below_what_is_learned(
+    several: tuple[Classifier, Store, Store],
+) -> None:
+    honest, _, site = several
+    moves = {"1": {"scale": [2.0, 0.5, 1.0], "bias": [1.0, -1.0, 0.0]}}
+    moved = replace(honest, card=replace(honest.card, by_leads=moves))
+    made = clocs.calibrate(moved, site)
+    z = torch.randn(1, 5, 16)
+    added = (made.head["bias"] - moved.head["bias"])[0]
+    assert added[:2].abs().min() > 0
+    for leads in (1, 12):
+        before, after = (one.logits(z, [leads] * 5) for one in (moved, made))
+        assert torch.allclose(after, before + added, atol=1e-5)
+
+
 def test_a_site_with_one_label_at_a_time_is_refused_where_several_can_hold(
     several: tuple[Classifier, Store, Store], small_store: Store
 ) -> None:

@@ -40,6 +40,31 @@ def classifier(checkpoint: Checkpoint) -> Classifier:
     return Classifier(card, (checkpoint, checkpoint), head, fit_reference(torch.randn(2, 50, dim)))
 
 
+def test_a_card_of_an_earlier_version_moves_no_logits(classifier: Classifier) -> None:
+    facts = classifier.card.to_dict()
+    del facts["by_leads"]
+    assert ClassifierCard.from_dict(json.loads(json.dumps(facts))).by_leads == {}
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        {"3": {"scale": [1, 1, 1], "bias": [0, 0, 0]}},
+        {"1": {"scale": [1, 1], "bias": [0, 0]}},
+        {"1": {"scale": [1, 1, 1]}},
+        {"1": {"scale": [1, 1, None], "bias": [0, 0, 0]}},
+        {"1": [1, 1, 1]},
+        [1],
+    ],
+)
+def test_moves_that_fit_no_class_or_number_of_leads_are_refused(
+    moves: object, classifier: Classifier
+) -> None:
+    facts = json.loads(json.dumps(classifier.card.to_dict() | {"by_leads": moves}))
+    with pytest.raises(ValueError, match="by_leads"):
+        ClassifierCard.from_dict(facts)
+
+
 def as_json(one: Classifier) -> object:
     return json.loads(json.dumps(one.card.to_dict()))
 

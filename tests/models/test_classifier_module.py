@@ -16,6 +16,7 @@ from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
 from clocs.models.explain import module_input
+from clocs.models.predict import predict_recordings
 from clocs.patients.embed import embed_recordings
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
@@ -65,6 +66,28 @@ def test_the_module_gives_the_probabilities_of_recordings(
         found = module(inputs(classifier, small_store))
     assert found.shape == (4, 3)
     assert torch.allclose(found, expected(classifier, small_store), atol=1e-5)
+
+
+def test_logits_of_few_leads_are_moved_alike_by_module_and_prediction(
+    frames: Frames, small_store: Store
+) -> None:
+    moves = {
+        "1": {"scale": [0.5, 0.6, 0.7], "bias": [1.0, -1.0, 0.0]},
+        "2": {"scale": [1.0] * 3, "bias": [0.0] * 3},
+    }
+    with tiny_leads():
+        plain = some_classifier(*many_lead_checkpoints(frames))
+        moved = replace(plain, card=replace(plain.card, by_leads=moves))
+        whole = [small_store.recording(i) for i in range(3)]
+        single = [one.select(["II"]) for one in whole]
+        names = [f"p({label})" for label in plain.card.labels]
+        for recordings, same in ((whole, True), (single, False)):
+            raw, table = (predict_recordings(one, recordings) for one in (plain, moved))
+            assert (table.select(names).equals(raw.select(names))) == same
+            x = np.stack([module_input(plain.encoders[0], one) for one in recordings])
+            with torch.no_grad():
+                found = moved.to_module()(torch.from_numpy(x)).numpy()
+            np.testing.assert_allclose(found, table.select(names).to_numpy(), atol=1e-5)
 
 
 def test_the_module_gives_what_clocs_predict_gives_of_a_store(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from clocs.evaluation import labeled as recording_vectors
 from clocs.evaluation.groups import score_groups
 from clocs.frames.make import make_frames
 from clocs.models.classifier import load_classifier
-from clocs.models.scores import labeled_part, predictions_of, score_part
+from clocs.models.scores import labeled_part, nll, predictions_of, score_part
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import pretrain_frames
 from clocs.training import Settings
@@ -75,7 +76,7 @@ def test_every_protocol_with_a_layer_returns_classifiers_that_predict_as_it_did(
         weights = {k: v for k, v in made.weights.items() if not k.startswith("head.")}
         member = Checkpoint(encoders[0].card, weights, made.buffers, encoders[0].recordings)
         head = {k: made.weights[f"head.{k}"] for k in ("weight", "bias")}
-        card: Any = None
+        card: Any = SimpleNamespace(labels=small_frames.labels, by_leads={})
         one = Classifier(card, (member,), head, {})
         logits = score_part(one, labeled_part(one, small_frames, 2)).logits
         found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -294,6 +295,27 @@ def test_the_limits_of_abstention_are_those_of_validation_recordings(
     rest = card.scores["abstention"]
     assert rest["coverage"] == pytest.approx(rest["recordings"] / card.scores["recordings"])
     assert {"auc", "f1", "accuracy", "too_noisy", "too_far"} <= rest.keys()
+
+
+def test_few_leads_are_calibrated_by_validation_recordings_without_the_others(
+    small_store: Store, small_frames: Frames
+) -> None:
+    with tiny_leads():
+        encoder = many_lead_checkpoints(small_frames, (0,))[0]
+        made = clocs.finetune(encoder, small_store, resamples=0)
+        assert made.card.by_leads.keys() == made.card.limits.keys() == {"1", "2"}
+        assert made.card.by_leads["2"] == {"scale": [1.0] * 4, "bias": [0.0] * 4}
+        raw = replace(made, card=replace(made.card, by_leads={}))
+        single = labeled_part(made, small_frames, 1).through(1)
+        losses = [
+            nll(
+                score_part(one, single).logits / np.array(one.card.temperature),
+                single.targets,
+                multilabel=False,
+            )
+            for one in (made, raw)
+        ]
+        assert losses[0] < losses[1]
 
 
 def assert_predicted_as_scored(classifier: Classifier, store: Store, frames: Frames) -> None:

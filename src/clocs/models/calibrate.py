@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import log_expit, log_softmax, logsumexp
 
 from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.labeled import RecordingVectors
@@ -163,24 +161,15 @@ def _meaning(card: ClassifierCard, store: Store, names: Mapping[str, str]) -> ND
 def _fitted(classifier: Classifier, site: _Site) -> Classifier:
     """The classifier with the temperature, bias and limits of these recordings."""
     card, known = classifier.card, site.together.any(axis=0)
-    logits, old = classifier.logits(site.vectors).numpy(), np.array(card.temperature)
-
-    def scales(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return x[: len(old)] * known, old * np.exp(x[len(old) :])
-
-    def loss(x: NDArray[np.float64]) -> float:
-        added, divided = scales(x)
-        scaled = (logits + added) / divided
-        if card.multilabel:
-            each = np.where(site.true > 0, log_expit(scaled), log_expit(-scaled))[:, known]
-        else:
-            each = logsumexp(log_softmax(scaled, axis=1), axis=1, b=site.true)
-        return float(np.square(x).sum() / 2 - each.sum())
-
-    start = np.zeros(len(old) + (len(old) if card.multilabel else 1))
-    added, divided = scales(minimize(loss, start, method="L-BFGS-B").x)
+    logits = classifier.logits(site.vectors, site.leads.tolist()).numpy()
+    added, divided = scores.fit_moves(card, logits, site.true, known)
     chances = scores.probabilities(logits + added, divided, multilabel=card.multilabel)
-    card = replace(card, temperature=tuple(divided.tolist()))
+    # the layer's bias is scaled with its logits; what is added here is not
+    by_leads = {
+        group: one | {"bias": (one["bias"] + added * (1 - np.array(one["scale"]))).tolist()}
+        for group, one in card.by_leads.items()
+    }
+    card = replace(card, temperature=tuple(divided.tolist()), by_leads=by_leads)
     bias = classifier.head["bias"] + torch.from_numpy(added.astype(np.float32))
     made = replace(classifier, card=card, head=classifier.head | {"bias": bias})
     doubts, limits = made.doubts(chances, site.vectors, site.ecg_share), dict(card.limits)
@@ -220,7 +209,8 @@ def _held_out(classifier: Classifier, site: _Site) -> list[dict[str, float]]:
 def _decided(classifier: Classifier, site: _Site) -> tuple[NDArray[Any], ...]:
     """(n, outcomes) probabilities and labels of what the site tells apart; (n,) kept, and wrong."""
     known = site.together.any(axis=0)
-    chances = classifier.probabilities(classifier.logits(site.vectors)).numpy()
+    logits = classifier.logits(site.vectors, site.leads.tolist())
+    chances = classifier.probabilities(logits).numpy()
     doubts = classifier.doubts(chances, site.vectors, site.ecg_share)
     kept = ~np.any(list(classifier.beyond(doubts, site.leads.tolist()).values()), axis=0)
     if classifier.card.multilabel:

@@ -33,6 +33,7 @@ from clocs.errors import CheckpointError, SettingError, StoreError
 from clocs.files import private_folder
 from clocs.training.card import (
     CLASSIFIER,
+    LEAD_GROUPS,
     LIMITS,
     Card,
     ClassifierCard,
@@ -75,14 +76,23 @@ class Classifier:
     head: Weights
     reference: Weights
 
-    def logits(self, z: Tensor) -> Tensor:
+    def logits(self, z: Tensor, leads: Sequence[int] | None = None) -> Tensor:
         """z: (members, n, dim) embeddings -> (n, classes), the mean over the members.
 
         The layers are linear: what they make of the mean embedding of a recording is the mean of
         what they make of its rows.
+
+        Args:
+            z: Of recordings or of their rows.
+            leads: (n,) how many each has, to move what the layers make of few leads.
         """
         weight, bias = (self.head[name].to(z) for name in ("weight", "bias"))
-        return torch.baddbmm(bias[:, None], z, weight).mean(dim=0)
+        made = torch.baddbmm(bias[:, None], z, weight).mean(dim=0)
+        return made if leads is None else self.moved(made, leads)
+
+    def moved(self, logits: Tensor, leads: Sequence[int]) -> Tensor:
+        """(n, classes) as calibrated for this many leads each, before the temperature."""
+        return move_by_leads(logits, torch.tensor(leads, dtype=torch.long), moves_of(self.card))
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(n, classes) -> the same, calibrated."""
@@ -166,6 +176,22 @@ class Classifier:
         CLASSIFIER.write(path, replace(self.card, encoders=tuple(cards)).to_dict(), arrays)
 
 
+def moves_of(card: ClassifierCard) -> Tensor:
+    """(2, leads + 1, classes) scale and bias of logits, by the number of leads; the last: more."""
+    made = torch.zeros(2, max(map(int, LEAD_GROUPS)) + 1, len(card.labels), dtype=torch.float64)
+    made[0] = 1
+    for group in sorted(card.by_leads, key=int):
+        own = card.by_leads[group]
+        made[:, int(group) :] = torch.tensor([own["scale"], own["bias"]], dtype=made.dtype)[:, None]
+    return made
+
+
+def move_by_leads(logits: Tensor, leads: Tensor, moves: Tensor) -> Tensor:
+    """(n, classes), (n,) how many leads, `moves_of` -> (n, classes)."""
+    own = moves.to(logits)[:, leads.clamp(max=moves.shape[1] - 1)]
+    return logits * own[0] + own[1]
+
+
 class MemberNetworks(nn.Module):
     """Normalized frames to logits: the mean over members, each an encoder and a linear layer."""
 
@@ -194,9 +220,11 @@ class ClassifierModule(RecordingModule):
     Attributes:
         labels: What the columns of the output are.
         temperature: (classes,) by which logits are divided.
+        moves: (2, leads + 1, classes) how they are scaled and moved before, by number of leads.
     """
 
     temperature: Tensor
+    moves: Tensor
 
     def __init__(self, card: ClassifierCard, encoders: Sequence[Checkpoint], head: Weights) -> None:
         first = encoders[0]
@@ -207,6 +235,8 @@ class ClassifierModule(RecordingModule):
         super().__init__(MemberNetworks(encoders, head), first.card, first.encoder)
         self.labels, self._multilabel = card.labels, card.multilabel
         self.register_buffer("temperature", torch.tensor(card.temperature))
+        self.register_buffer("moves", moves_of(card).float())
+        self._moved = bool(card.by_leads)
         self.eval()
 
     def logits(self, x: Tensor) -> Tensor:
@@ -220,7 +250,11 @@ class ClassifierModule(RecordingModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, leads, samples) -> (batch, classes): calibrated probabilities."""
-        scaled = self.logits(x) / self.temperature
+        logits = self.logits(x)
+        if self._moved:
+            there = ~self.frames(x)[0].isnan().any(dim=-1)  # (batch, views, leads)
+            logits = move_by_leads(logits, there.any(dim=1).sum(dim=1), self.moves)
+        scaled = logits / self.temperature
         return scaled.sigmoid() if self._multilabel else scaled.softmax(dim=-1)
 
 

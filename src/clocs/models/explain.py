@@ -180,7 +180,7 @@ class Explainer:
         own_rows = rows if known else [lead for lead in rows if lead in recording.leads]
         leads = tuple(lead for lead, seen in zip(own_rows, there, strict=True) if seen)
         sums, counts = self.frame_logits(x)
-        p = self._p(sums, counts)
+        p = self._p(sums, counts, len(leads))
         k = self._most_probable(p) if label is None else self.card.labels.index(label)
         first, last = _chosen_frames(
             self.logit_of(k, sums).numpy(), counts.numpy(), spec.seconds, start, seconds
@@ -212,10 +212,10 @@ class Explainer:
             abstained=table["abstained"][0],
         )
 
-    def _p(self, sums: Tensor, counts: Tensor) -> Tensor:
-        """(classes,) calibrated probabilities."""
+    def _p(self, sums: Tensor, counts: Tensor, leads: int) -> Tensor:
+        """(classes,) calibrated probabilities of a recording with so many leads."""
         mean = sums.sum(dim=0, keepdim=True) / counts.sum()
-        return self.classifier.probabilities(mean)[0]
+        return self.classifier.probabilities(self.classifier.moved(mean, [leads]))[0]
 
     def _at(
         self, effects: NDArray[np.float32], seconds: NDArray[np.float64]

@@ -277,7 +277,8 @@ def difference(
     exported, module = load_exported(path, to), _run_of(model.to_module())
     each = [(_of_recording(exported(x[None]))[0], module(x[None])[0]) for x in inputs]
     found, expected = (np.stack(some) for some in zip(*each, strict=True))
-    package = _by_package(model, used, leads)
+    counts = [int((~np.isnan(x)).any(axis=1).sum()) for x in inputs]
+    package = _by_package(model, used, leads, counts)
     return Difference(
         len(used), float(np.abs(found - expected).max()), float(np.abs(found - package).max())
     )
@@ -293,9 +294,12 @@ def _of_recording(made: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _by_package(
-    model: Checkpoint | Classifier, recordings: Sequence[Recording], leads: Sequence[str] | None
+    model: Checkpoint | Classifier,
+    recordings: Sequence[Recording],
+    leads: Sequence[str] | None,
+    counts: Sequence[int],
 ) -> NDArray[np.float32]:
-    """(recordings, …): their embeddings, or the probabilities of their classes."""
+    """(recordings, …) embeddings, or probabilities of classes; counts: How many leads each has."""
     if isinstance(model, Checkpoint):
         embedded = embed_recordings(model, recordings, level="recording", leads=leads)
         rows = dict(zip(embedded.rows["recording"], embedded.vectors, strict=True))
@@ -305,5 +309,6 @@ def _by_package(
     logits = model.logits(torch.from_numpy(np.stack([one.vectors for one in each])))
     owner = each[0].rows["recording"].to_numpy()
     means = [logits[torch.from_numpy(owner == one.id)].mean(dim=0) for one in recordings]
-    made: NDArray[np.float32] = model.probabilities(torch.stack(means)).numpy()
+    moved = model.moved(torch.stack(means), counts)
+    made: NDArray[np.float32] = model.probabilities(moved).numpy()
     return made

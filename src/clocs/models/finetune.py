@@ -34,6 +34,7 @@ from clocs.models.classifier import (
 )
 from clocs.models.scores import (
     ScoredPart,
+    fit_moves,
     fit_temperature,
     labeled_part,
     probabilities,
@@ -323,18 +324,37 @@ def calibrated(
         training=card.training | counts,
     )
     made = replace(classifier, card=card, reference=reference)
-    return replace(made, card=replace(card, limits=_limits(made, scored, device)))
+    return calibrated_by_leads(made, scored, device)
 
 
-def _limits(
-    classifier: Classifier, scored: ScoredPart, device: torch.device | str
-) -> dict[str, dict[str, float]]:
-    """By number of leads; those for few come from validation recordings with few leads kept."""
-    part, most = scored.part, int(scored.part.lead_counts.max())
-    *few, whole = (group for group in LEAD_GROUPS if int(group) <= most)
+def calibrated_by_leads(
+    classifier: Classifier, scored: ScoredPart, device: torch.device | str = "cpu"
+) -> Classifier:
+    """With limits of abstention and, for few leads, what moves logits, by number of leads.
+
+    Those of few leads come from validation recordings with few of their leads kept.
+
+    Args:
+        classifier: With a temperature, and nothing by number of leads.
+        scored: Validation recordings with all leads.
+        device: For encoding.
+    """
+    card, part, old = classifier.card, scored.part, np.array(classifier.card.temperature)
+    *few, whole = (group for group in LEAD_GROUPS if int(group) <= part.lead_counts.max())
     some = part.where(np.arange(len(part)) % math.ceil(len(part) / _THROUGH_FEW) == 0)
-    made = {g: score_part(classifier, some.through(int(g)), device) for g in few}
-    return {g: choose_limits(one.doubts(classifier)) for g, one in (made | {whole: scored}).items()}
+    parts = {g: score_part(classifier, some.through(int(g)), device) for g in few}
+    moves = {}
+    for group, one in parts.items():
+        added, divided = fit_moves(card, one.logits, one.targets)
+        scale = old / divided
+        moves[group] = {"scale": scale.tolist(), "bias": (added * scale).tolist()}
+    if few:
+        moves[whole] = {"scale": [1.0] * len(old), "bias": [0.0] * len(old)}
+    made, limits = replace(classifier, card=replace(card, by_leads=moves)), {}
+    for group, one in (parts | {whole: scored}).items():
+        moved = made.moved(torch.from_numpy(one.logits), one.part.lead_counts.tolist())
+        limits[group] = choose_limits(replace(one, logits=moved.numpy()).doubts(made))
+    return replace(made, card=replace(made.card, limits=limits))
 
 
 def choose_limits(doubts: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:

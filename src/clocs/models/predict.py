@@ -401,10 +401,10 @@ def decide(classifier: Classifier, means: Means) -> Decisions:
     """Predict, or abstain, for those that have a signal."""
     card, (share, flat, _) = classifier.card, means.measured[:, means.there]
     vectors = torch.from_numpy(means.vectors[:, means.there])
-    logits = classifier.logits(vectors.double())
+    leads = [len(means.about[place].get("leads_used", ())) for place in means.there]
+    logits = classifier.logits(vectors.double(), leads)
     chances = np.asarray(classifier.probabilities(logits).numpy())
     doubts = classifier.doubts(chances, vectors, share)
-    leads = [len(means.about[place].get("leads_used", ())) for place in means.there]
     beyond = classifier.beyond(doubts, leads)
     paced = any("pacing" in one or "paced" in one for one in card.meanings.values())
     in_mv = any(one.card.in_mv for one in classifier.encoders)

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
@@ -157,7 +157,7 @@ def score_part(
 ) -> ScoredPart:
     """What the classifier makes of a part; `vectors` are by its encoders, as far as known."""
     found = (vectors or RecordingVectors(classifier.encoders, device)).of(part)
-    logits = classifier.logits(found).numpy()
+    logits = classifier.logits(found, part.lead_counts.tolist()).numpy()
     return ScoredPart(part, found.float().numpy(), logits, ecg_share_of(part, device))
 
 
@@ -367,6 +367,37 @@ def _best(logits: Logits, targets: Targets, *, multilabel: bool) -> float:
 
     ends = math.log(COLDEST), math.log(HOTTEST)
     return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8}).x)
+
+
+def fit_moves(
+    card: ClassifierCard, logits: Logits, true: Targets, known: NDArray[np.bool_] | Any = True
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(classes,) what to add to logits and what to divide them by then, to make labels likely.
+
+    A penalty keeps both near 0 and the card's temperature where labels are few.
+
+    Args:
+        card: Of the classifier. Where several labels can hold, each has a divisor.
+        logits: (rows, classes).
+        true: (rows, classes) which classes the labels stand for.
+        known: (classes,) which classes the labels tell; nothing is added to the others.
+    """
+    temperature, count = np.array(card.temperature), len(card.labels)
+
+    def moves(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return x[:count] * known, temperature * np.exp(x[count:])
+
+    def loss(x: NDArray[np.float64]) -> float:
+        added, divided = moves(x)
+        scaled = (logits + added) / divided
+        if card.multilabel:
+            each = np.where(true > 0, log_expit(scaled), log_expit(-scaled)) * known
+        else:
+            each = logsumexp(log_softmax(scaled, axis=1), axis=1, b=true)
+        return float(np.square(x).sum() / 2 - each.sum())
+
+    start = np.zeros(count + (count if card.multilabel else 1))
+    return moves(minimize(loss, start, method="L-BFGS-B").x)
 
 
 def nll(logits: Logits, targets: Targets, *, multilabel: bool) -> float:

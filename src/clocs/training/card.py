@@ -280,7 +280,8 @@ def _check(facts: dict[str, Any]) -> None:
         )
 
 
-LEAD_GROUPS = ("1", "2", "6")  # the fewest leads of recordings that have limits in common
+# the fewest leads of recordings that are calibrated together
+LEAD_GROUPS = ("1", "2", "6", "12")
 LIMITS = ("ecg_share", "distance", "confidence")
 
 
@@ -298,9 +299,12 @@ class ClassifierCard:
     temperature: tuple[float, ...]  # by which the logits of each class are divided
     # from which calibrated probability on a class is predicted; None where validation had none
     thresholds: tuple[float | None, ...]
-    # beyond which no prediction is made, from a number of leads on ("1", "2", "6"): the least
+    # beyond which no prediction is made, from a number of leads on ("1", "2", "6", "12"): the least
     # "ecg_share" and "confidence", the greatest "distance"
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
+    # what the logits of each class are multiplied by ("scale"), and what is then added ("bias"),
+    # from a number of leads on: those of few leads lie elsewhere
+    by_leads: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)  # its settings
     scores: dict[str, Any] = field(default_factory=dict)  # on the test patients
     intended_use: str = INTENDED_USE
@@ -328,7 +332,7 @@ class ClassifierCard:
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> ClassifierCard:
         """The card of these facts; ValueError, KeyError or TypeError say what is wrong."""
-        facts = spelled_in_code(facts)
+        facts = {"by_leads": {}} | spelled_in_code(facts)
         limits = facts.get("limits")
         if isinstance(limits, dict) and not limits.keys() <= set(LEAD_GROUPS):
             # of earlier versions: the same for all leads; "quality" stood for two measures
@@ -406,6 +410,13 @@ def _check_classifier(facts: dict[str, Any]) -> None:
         and limits.keys() <= set(LEAD_GROUPS)
         and all(isinstance(own, dict) and own.keys() <= set(LIMITS) for own in limits.values())
         and all(_fits(limit, float) for own in limits.values() for limit in own.values())
+    )
+    scales = facts["by_leads"] if fits["by_leads"] and fits["labels"] else {}
+    fits["by_leads"] &= scales.keys() <= set(LEAD_GROUPS) and all(
+        isinstance(own, dict)
+        and own.keys() == {"scale", "bias"}
+        and all(_fits(x, tuple[float]) and len(x) == len(labels) for x in own.values())
+        for own in scales.values()
     )
     for name, low, high in (("temperature", 1e-6, 1e6), ("thresholds", 0, 1)):
         fits[name] &= (
