@@ -41,6 +41,9 @@ os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 os.environ.setdefault("RAY_health_check_timeout_ms", "100000")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "600")
 
+# As the command line does: torch keeps memory between two uses of it.
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "1000")
+
 # A shell starts what runs in its background with SIGINT ignored, which all processes inherit:
 # without this, commands that a test interrupts would run on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
