@@ -316,7 +316,11 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")
-def test_the_compiled_gradient_of_a_shortcut_of_odd_length_is_right() -> None:
+def test_the_compiled_gradient_of_a_shortcut_of_odd_length_is_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # or a pool of processes would be started for it, each of which imports torch
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     h = torch.randn(2, 3, 1, 7, requires_grad=True)
     toward = torch.randn(2, 3, 1, 4)
 
