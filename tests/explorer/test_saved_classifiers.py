@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,8 @@ def test_explain_colors_the_ecg_and_again_takes_the_colors_away(page: Page) -> N
     expect(page.locator("#predictions")).to_contain_text("Not a diagnosis")
     expect(page.locator("#predictions .notice")).to_contain_text("none of the leads V9")
     page.wait_for_selector("#ecg[data-marked]")
+    printed = page.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1, "with predictions, too"
     page.get_by_role("button", name="Marks").click()  # they have colors of their own
     settle(page)
     before = paper.evaluate(COLORS)
