@@ -14,7 +14,7 @@ import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
-from clocs.models.classifier import Classifier
+from clocs.models.classifier import Classifier, moves_of
 from clocs.models.explain import module_input
 from clocs.models.predict import predict_recordings
 from clocs.patients.embed import embed_recordings
@@ -88,6 +88,19 @@ def test_logits_of_few_leads_are_moved_alike_by_module_and_prediction(
             with torch.no_grad():
                 found = moved.to_module()(torch.from_numpy(x)).numpy()
             np.testing.assert_allclose(found, table.select(names).to_numpy(), atol=1e-5)
+
+
+def test_between_known_numbers_of_leads_moves_are_interpolated(frames: Frames) -> None:
+    """A single lead that is off must not make twelve leads into six."""
+    moves = {
+        "6": {"scale": [0.4] * 3, "bias": [6.0, 0.0, -6.0]},
+        "12": {"scale": [1.0] * 3, "bias": [0.0] * 3},
+    }
+    with tiny_leads():
+        plain = some_classifier(*many_lead_checkpoints(frames))
+    found = moves_of(replace(plain.card, by_leads=moves))
+    assert found[1, :, 0].tolist() == pytest.approx([6.0] * 7 + [5.0, 4.0, 3.0, 2.0, 1.0, 0.0])
+    assert found[0, 11].tolist() == pytest.approx([0.9] * 3)
 
 
 def test_the_module_gives_what_clocs_predict_gives_of_a_store(

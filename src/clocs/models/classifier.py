@@ -177,13 +177,17 @@ class Classifier:
 
 
 def moves_of(card: ClassifierCard) -> Tensor:
-    """(2, leads + 1, classes) scale and bias of logits, by the number of leads; the last: more."""
-    made = torch.zeros(2, max(map(int, LEAD_GROUPS)) + 1, len(card.labels), dtype=torch.float64)
+    """(2, leads + 1, classes) scale and bias of logits, by the number of leads; the last: more.
+
+    Between the numbers in the card they are interpolated: eleven leads are nearly twelve.
+    """
+    counts, known = np.arange(int(LEAD_GROUPS[-1]) + 1), sorted(map(int, card.by_leads))
+    made = np.zeros((2, len(counts), len(card.labels)))
     made[0] = 1
-    for group in sorted(card.by_leads, key=int):
-        own = card.by_leads[group]
-        made[:, int(group) :] = torch.tensor([own["scale"], own["bias"]], dtype=made.dtype)[:, None]
-    return made
+    for place, k in np.ndindex((2, len(card.labels)) if known else (0, 0)):
+        own = [card.by_leads[str(n)][("scale", "bias")[place]][k] for n in known]
+        made[place, :, k] = np.interp(counts, known, own)
+    return torch.from_numpy(made)
 
 
 def move_by_leads(logits: Tensor, leads: Tensor, moves: Tensor) -> Tensor:

@@ -303,7 +303,7 @@ class ClassifierCard:
     # "ecg_share" and "confidence", the greatest "distance"
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
     # what the logits of each class are multiplied by ("scale"), and what is then added ("bias"),
-    # from a number of leads on: those of few leads lie elsewhere
+    # of a number of leads; interpolated in between: those of few leads lie elsewhere
     by_leads: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)  # its settings
     scores: dict[str, Any] = field(default_factory=dict)  # on the test patients
