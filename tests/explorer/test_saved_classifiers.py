@@ -141,6 +141,7 @@ def test_explain_colors_the_ecg_and_again_takes_the_colors_away(page: Page) -> N
     expect(page.locator("#predictions")).to_contain_text("Not a diagnosis")
     expect(page.locator("#predictions .notice")).to_contain_text("none of the leads V9")
     page.wait_for_selector("#ecg[data-marked]")
+    settle(page)
     printed = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1, "with predictions, too"
     page.get_by_role("button", name="Marks").click()  # they have colors of their own

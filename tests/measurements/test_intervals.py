@@ -54,6 +54,14 @@ def test_intervals_are_those_of_the_marks() -> None:
         assert found[name].low <= value + 1e-6 and found[name].high >= value - 1e-6
 
 
+@pytest.mark.filterwarnings("error")
+def test_waves_that_are_marked_beyond_either_end_have_no_voltage() -> None:
+    beats = find_beats(dict.fromkeys(LEADS, waves(BEGIN - 1.1)))  # the first QRS ends before 0 s
+    found = measured(beats, np.ones((len(LEADS), int(7.3 * RATE))))  # the last T is after the end
+    assert found["r_v5"].value == 0
+    assert found["qt"].value == pytest.approx(400)
+
+
 def test_variability_is_that_of_the_textbook() -> None:
     rr = np.array([0.8, 0.9, 0.7, 0.8, 1.0])
     at = 1 + np.append(0, np.cumsum(rr))

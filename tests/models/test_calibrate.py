@@ -157,7 +157,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Classifier, Store
     ]
     plan = Plan("random-bn", (0,), embedding_dim=16)
     encoder = pretrain_frames(make_frames(stores[0]), plan, folder / "run")[0]
-    return clocs.finetune(encoder, stores[0], resamples=0), *stores
+    home, site = stores
+    return clocs.finetune(encoder, home, resamples=0), home, site
 
 
 def test_where_several_labels_can_hold_each_has_a_bias_and_a_temperature(

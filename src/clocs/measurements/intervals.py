@@ -239,7 +239,9 @@ def _of_voltage(beats: Beats, signal: Array, rate: float, in_mv: bool) -> dict[s
             ends = [edge[beat] * rate for edge in edges[wave]]
             if not np.isfinite(ends).all() or ends[1] - ends[0] < 1:
                 continue
-            own = signal[:, round(ends[0]) : round(ends[1]) + 1] - zero[:, None]
+            own = signal[:, max(round(ends[0]), 0) : round(ends[1]) + 1] - zero[:, None]
+            if not own.size:  # marked beyond the end
+                continue
             area[beat] = own.mean(axis=1)
             if wave == QRS:
                 tall[beat], deep[beat] = own.max(axis=1), -own.min(axis=1)
