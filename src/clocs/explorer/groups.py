@@ -182,7 +182,7 @@ def compare(session: Session, groups: Sequence[Sequence[str]]) -> dict[str, Any]
         _section("Age in years", _AGES, [_banded(_AGES, one) for one in ages]),
     ]
     medians = [
-        {"title": one.title, "unit": one.unit, "groups": [_median(own) for own in groups]}
+        {**one._asdict(), "groups": [_median(own) for own in groups]}
         for one, groups in {ShownMeasurement("Age", "years"): ages, **measured}.items()
     ]
     return {

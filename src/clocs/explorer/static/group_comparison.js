@@ -1,8 +1,7 @@
 // Two groups side by side: shares and medians with 95 % intervals, and the average beat of each lead.
 
 import * as api from "./api.js";
-import { make, sentence, svg } from "./dom.js";
-import { round } from "./fields.js";
+import { make, sentence, signed, svg } from "./dom.js";
 
 const WIDE = 150, TALL = 26; // of the plot in a row
 const BEAT = [170, 110]; // of a lead
@@ -35,9 +34,13 @@ function head(groups, first, last) {
 }
 
 function medians(rows, groups) {
-  const text = (one) => (one ? [round(one.median), make("small", {}, `${round(one.low)} to ${round(one.high)}`)] : ["–"]);
+  const text = (one, step) => {
+    if (!one) return ["–"];
+    const [median, low, high] = [one.median, one.low, one.high].map((value) => signed(value, step < 1 ? 1 : 0));
+    return [median, make("small", {}, `${low} to ${high}`)];
+  };
   return make("section", {}, make("h3", {}, "Medians"), make("table", { class: "counts compared" }, head(groups, make("td", {})),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, make("th", { scope: "row" }, `${row.title}, ${row.unit}`), ...row.groups.map((one) => make("td", { title: `known of ${(one?.known ?? 0).toLocaleString()}` }, ...text(one))))))));
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, make("th", { scope: "row" }, `${row.title}, ${row.unit}`), ...row.groups.map((one) => make("td", { title: `known of ${(one?.known ?? 0).toLocaleString()}` }, ...text(one, row.step))))))));
 }
 
 function shares(section, groups) {

@@ -1,7 +1,7 @@
 // The panel on the right: a patient, an uploaded ECG, a group, or the introduction.
 
 import * as api from "./api.js";
-import { $, factsOf, make, save, sentence, toast } from "./dom.js";
+import { $, factsOf, make, save, sentence, signed, toast } from "./dom.js";
 import { closeness, distanceKey, distancePlot } from "./distances.js";
 import { View, Viewer } from "./ecg.js";
 import { EcgTools } from "./ecg_tools.js";
@@ -162,7 +162,7 @@ export class Detail {
     if (stop.aborted) return;
     rate.textContent = rateOf(found);
     if (!found.problem) viewer.mark(found.waves);
-    const number = (value, step) => (step < 1 ? value.toFixed(1) : String(Math.round(value)));
+    const number = (value, step) => signed(value, step < 1 ? 1 : 0);
     measured.replaceChildren(
       make("div", { class: "section-head" }, make("h3", {}, "Measured")),
       found.problem ? make("p", { class: "notice" }, `Nothing is measured: ${sentence(found.problem)}`) : "",

@@ -1,7 +1,7 @@
 // Calipers on ECG paper: two ends in one lead, and the time and amplitude between them. Ends are kept as
 // time and deflection, so that they stay where they are on the ECG when the paper moves.
 
-import { color, make } from "./dom.js";
+import { color, make, signed } from "./dom.js";
 
 const NEAR = { touch: 22, mouse: 10, pen: 10 }; // CSS pixels around an end in which a pointer takes hold of it
 const SNAP = 5; // CSS pixels from a mark
@@ -165,11 +165,6 @@ export class Calipers {
     pen.fillText(text, left + 7, y + high / 2 + 0.5);
   }
 }
-
-const signed = (value, digits) => {
-  const text = Math.abs(value).toFixed(digits);
-  return value < 0 && Number(text) ? `−${text}` : text;
-};
 
 // The strip under a point, or the nearest to it.
 function nearest(places, [x, y]) {

@@ -63,3 +63,9 @@ export function factsOf(patient, { dataset = true } = {}) {
     patient.sex, patient.split, dataset ? patient.dataset : null,
   ].filter(Boolean).join(" · ");
 }
+
+// A number with so many decimals and, below zero, a minus sign.
+export function signed(value, digits) {
+  const text = Math.abs(value).toFixed(digits);
+  return value < 0 && Number(text) ? `−${text}` : text;
+}
