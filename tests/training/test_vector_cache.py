@@ -82,7 +82,8 @@ def results(encoder: Checkpoint, store: Store, out: Path) -> list[Any]:
 def test_every_command_reads_what_the_first_has_encoded_bit_for_bit(
     encoder: Checkpoint, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finetune, "_limits", lambda *given: {})  # for few leads it encodes anew
+    # for few leads it encodes anew
+    monkeypatch.setattr(finetune, "calibrated_by_leads", lambda classifier, *given: classifier)
     with monkeypatch.context() as without:
         without.setattr(vector_cache, "MAX_BYTES", 0)
         expected = results(encoder, store, tmp_path / "without")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from clocs.evaluation.result import Evaluation
     from clocs.experiments.demo import Demo
-    from clocs.experiments.tables import TableEntry
     from clocs.patients.retrieval import Retrieval
 
 
@@ -451,32 +450,13 @@ def _group(group: dict[str, Any]) -> str:
 
 def result_tables(names: Sequence[str], runs: Sequence[Path]) -> list[Whole]:
     """The paper's tables of these names that folders of runs or reports have results of."""
-    from clocs.experiments.grid import grid as cells_named
     from clocs.experiments.results import open_results
-    from clocs.experiments.tables import TABLES
+    from clocs.experiments.tables import brief_tables
 
     results = open_results(*runs)
     about = "mean ± sd; the paper's in parentheses"
     about += "; simulated recordings, whose results mean nothing" if results.simulated else ""
-    made = (
-        one for name in names if name in TABLES for one in TABLES[name](results, cells_named(name))
-    )
-    return [
-        grid(
-            one.title,
-            ("encoder", *one.heads),
-            [(label, *map(_result, own)) for label, own in one.rows if any(map(_result, own))],
-            caption=about,
-        )
-        for one in made
-        if one.filled
-    ]
-
-
-def _result(entry: TableEntry | None) -> str | None:
-    if entry is None or entry.ours is None:
-        return None
-    return str(entry.ours) + (f" ({entry.paper.mean:.3f})" if entry.paper else "")
+    return [grid(*one, caption=about) for one in brief_tables(results, names)]
 
 
 def demo_table(result: Demo) -> Whole:

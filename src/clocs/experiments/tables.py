@@ -459,3 +459,22 @@ TABLES: dict[str, Callable[[Results, Sequence[Cell]], list[Table]]] = {
     "appendix-linear": partial(appendix_tables, task="linear"),
     "appendix-transfer": partial(appendix_tables, task="finetune"),
 }
+
+
+def brief_tables(
+    results: Results, names: Sequence[str]
+) -> list[tuple[str, list[str], list[list[str | None]]]]:
+    """Title, heads and rows of what has results: ours and, in parentheses, the paper's."""
+    shown = []
+    for table in (
+        one for name in names if name in TABLES for one in TABLES[name](results, grid(name))
+    ):
+        rows = [[label, *map(_brief, row)] for label, row in table.rows if any(map(_brief, row))]
+        shown += [(table.title, ["encoder", *table.heads], rows)] if rows else []
+    return shown
+
+
+def _brief(entry: TableEntry | None) -> str | None:
+    if entry is None or entry.ours is None:
+        return None
+    return str(entry.ours) + (f" ({entry.paper.mean:.3f})" if entry.paper else "")
