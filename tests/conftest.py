@@ -360,7 +360,7 @@ def new_page(browser: Browser, usual_page: Page) -> Iterator[Callable[..., Page]
             made[-1].set_default_timeout(PATIENCE)
         page = made[-1].new_page() if options or not unused else unused.pop()
         page.set_viewport_size(viewport or {"width": 1280, "height": 720})
-        page.emulate_media(color_scheme=color_scheme)
+        page.emulate_media(media="null", color_scheme=color_scheme)  # prints as print, too
         return page
 
     yield open_page
