@@ -8,12 +8,13 @@ by both, and at random (the mean of 50 draws); the scores are those of the best-
 them, as the measure to beat: the distance to the fifth nearest training recording (kNN), which a
 file that ships cannot hold, and the probability of the predicted label, which needs no measure at
 all. Then the limits in the classifier's card are applied to the same recordings with noise added,
-and to stores that it was not trained on.
+and to stores that it was not trained on: too noisy, too far or unsure.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ import clocs
 from clocs.evaluation import metrics
 from clocs.frames.frames import Frames
 from clocs.frames.make import make_frames
-from clocs.models.classifier import Classifier, distance, load_classifier
+from clocs.models.classifier import Classifier, load_classifier, probability_column
 from clocs.models.scores import ScoredPart, labeled_part, score_part
 from clocs.training.checkpoint import TEST
 from research.noise import kinds_at, with_noise
@@ -32,6 +33,7 @@ from research.noise import kinds_at, with_noise
 COVERAGE = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5)
 SNR_DB = (12.0, 6.0, 0.0)
 NEIGHBOR = 5
+ABSTAINED = "too noisy | too far | unsure | any"
 COLORS = {
     "ECG share": "#0072b2",
     "distance": "#e69f00",
@@ -48,8 +50,10 @@ class Scored:
     def __init__(self, model: Classifier, part: ScoredPart, train: torch.Tensor) -> None:
         vectors = torch.from_numpy(part.vectors)
         self.model, self.targets, self.ecg_share = model, part.targets, part.ecg_share
-        self.chances = model.probabilities(model.logits(vectors.double())).numpy()
-        self.distance = distance(model.reference, vectors).numpy()
+        self.chances = model.probabilities(torch.from_numpy(part.logits)).numpy()
+        doubts = model.doubts(self.chances, vectors, part.ecg_share)
+        self.beyond = model.beyond(doubts, part.part.lead_counts.tolist())
+        self.distance = doubts["distance"]
         self.knn = knn(train, vectors)
 
     def scores(self, kept: NDArray[np.bool_]) -> tuple[float, float]:
@@ -116,11 +120,16 @@ def print_curves(made: dict[str, list[tuple[float, float]]]) -> None:
             print(f"| {kind} | " + " | ".join(f"{v[which]:.4f}" for v in values) + " |")
 
 
+def shares(beyond: dict[str, NDArray[np.bool_]]) -> str:
+    """Cells of a row: the share beyond each limit, and beyond any."""
+    each = [*beyond.values(), np.any(list(beyond.values()), axis=0)]
+    return " | ".join(f"{own.mean():.1%}" for own in each)
+
+
 def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.Tensor) -> None:
-    limits = model.card.limits_of(len(frames.leads))
-    print("\n| test recordings | too noisy | too far | either | AUC of all | of the rest | "
+    print(f"\n| test recordings | {ABSTAINED} | AUC of all | of the rest | "
           "accuracy of all | of the rest | told by ECG share | by distance | by kNN |")  # fmt: skip
-    print("| --- " * 11 + "|")
+    print("| --- " * 12 + "|")
     rate = frames.spec.rate
     kinds = [kind for kind in kinds_at(rate) if kind != "mains-60"]  # like 50 Hz
     settings = [(kind, db) for kind in kinds for db in SNR_DB]
@@ -129,8 +138,7 @@ def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.T
         if kind:
             noisy = with_noise(frames, kind, db)
             some = Scored(model, score_part(model, labeled_part(model, noisy, TEST)), train)
-        bad, far = some.ecg_share < limits["ecg_share"], some.distance > limits["distance"]
-        kept = ~(bad | far)
+        kept = ~np.any(list(some.beyond.values()), axis=0)
         auc, right = some.scores(np.ones(len(kept), bool))
         rest = some.scores(kept) if kept.sum() > 50 else (float("nan"), float("nan"))
         told = (
@@ -139,16 +147,17 @@ def print_noise(model: Classifier, frames: Frames, clean: Scored, train: torch.T
             auroc(clean.knn, some.knn),
         )
         print(
-            f"| {f'{kind}, {db:g} dB' if kind else 'as recorded'} | {bad.mean():.1%} | "
-            f"{far.mean():.1%} | {1 - kept.mean():.1%} | {auc:.3f} | {rest[0]:.3f} | "
-            f"{right:.3f} | {rest[1]:.3f} | " + " | ".join(f"{t:.3f}" for t in told) + " |",
+            f"| {f'{kind}, {db:g} dB' if kind else 'as recorded'} | {shares(some.beyond)} | "
+            f"{auc:.3f} | {rest[0]:.3f} | {right:.3f} | {rest[1]:.3f} | "
+            + " | ".join(f"{t:.3f}" for t in told)
+            + " |",
             flush=True,
         )
 
 
 def print_others(model: Classifier, stores: list[Path]) -> None:
-    print("\n| test patients of another dataset | recordings | too noisy | too far | either |")
-    print("| --- " * 5 + "|")
+    print(f"\n| test patients of another dataset | recordings | {ABSTAINED} |")
+    print("| --- " * 6 + "|")
     for path in stores:
         card, own = model.encoders[0].card, None
         if not card.encoder.get("leads"):  # one lead at a time: those of the store if need be
@@ -156,15 +165,12 @@ def print_others(model: Classifier, stores: list[Path]) -> None:
             own = [lead for lead in there if lead in card.leads] or there
         table = clocs.predict(model, path, leads=own, split="test")
         table = table.filter(table["ecg_share"].is_not_null())
-        leads = table["leads_used"].list.len().to_list()
-        limits = {k: [model.card.limits_of(n)[k] for n in leads] for k in ("ecg_share", "distance")}
-        bad = table["ecg_share"].to_numpy() < limits["ecg_share"]
-        far = table["distance"].to_numpy() > limits["distance"]
-        print(
-            f"| {path.name} | {table.height:,} | {bad.mean():.1%} | {far.mean():.1%} | "
-            f"{(bad | far).mean():.1%} |",
-            flush=True,
-        )
+        chances = table.select(map(probability_column, model.card.labels)).to_numpy()
+        share, far = (table[name].to_numpy() for name in ("ecg_share", "distance"))
+        unplaced = replace(model, reference={})  # the distance is in the table
+        doubts = unplaced.doubts(chances, torch.empty(0), share) | {"distance": far}
+        beyond = model.beyond(doubts, table["leads_used"].list.len().to_list())
+        print(f"| {path.name} | {table.height:,} | {shares(beyond)} |", flush=True)
 
 
 def plot(made: dict[str, list[tuple[float, float]]], path: Path, title: str) -> None:
