@@ -363,11 +363,15 @@ def unpack_draws(content: bytes) -> Draws:
     return decode_draws(_SCALE.unpack_from(content, _HEAD.size), codes)
 
 
-def encode_draws(vector: Draws) -> tuple[tuple[float, float], NDArray[np.uint16]]:
+def encode_draws(
+    vector: Draws, levels: int = NO_DRAW - 1
+) -> tuple[tuple[float, float], NDArray[np.uint16]]:
     """((lowest, step), codes); steps are powers of two, so that what was read is written alike."""
     known = vector[~np.isnan(vector)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-    step = 2.0 ** math.ceil(math.log2((high - low) / (NO_DRAW - 2))) if high > low else 2.0**-40
+    step = 2.0 ** math.ceil(math.log2((high - low) / levels)) if high > low else 2.0**-40
+    if math.ceil(high / step) - math.floor(low / step) > levels:
+        step *= 2
     low = math.floor(low / step) * step
     steps = np.rint((vector - low) / step)
     return (low, step), np.where(np.isnan(steps), NO_DRAW, steps).astype(np.uint16)

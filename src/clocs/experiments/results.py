@@ -36,6 +36,7 @@ from clocs.sealed import ArrayFile
 RUNS, DRAWS = "runs.json.xz", "draws.safetensors"
 TWELVE = ", twelve leads"  # in the names of facts of a second store of a dataset
 _MAX_BYTES = 2**30  # of unpacked runs
+_LEVELS = 4095  # of a draw that is published: 12 bits, steps of about 0.00002
 _SHOWN = 3  # names in a message
 _DRAWS = ArrayFile(
     "a file of draws", key="clocs", format=1, remedy="write it again with `clocs reproduce report`"
@@ -317,7 +318,7 @@ def _uses_four(run: Run, datasets: Set[str]) -> bool:
 def write_draws(draws: Mapping[str, Draws], path: Path) -> None:
     """Write the draws of runs, by name: all high bytes, then all low bytes, compressed."""
     names = sorted(draws)
-    encoded = [ledgers.encode_draws(draws[name]) for name in names]
+    encoded = [ledgers.encode_draws(draws[name], _LEVELS) for name in names]
     codes = np.full((len(names), max(len(own) for _, own in encoded)), ledgers.NO_DRAW, np.uint16)
     for row, (_, own) in zip(codes, encoded, strict=True):
         row[: len(own)] = own
