@@ -86,10 +86,11 @@ def _peaks(values: Array, height: Array, distance: int, prominence: float) -> ND
     middle = values[1:-1]
     found = 1 + np.flatnonzero((middle > values[:-2]) & (middle >= values[2:]))
     tops = found[values[found] >= height[found]]
-    chosen: list[int] = []
+    chosen, free = [], np.ones(len(values), np.bool_)
     for at in tops[np.argsort(values[tops])[::-1]].tolist():
-        if all(abs(at - other) >= distance for other in chosen):
+        if free[at]:
             chosen.append(at)
+            free[max(0, at - distance + 1) : at + distance] = False
     heights = values.tolist()
     kept = [at for at in sorted(chosen) if _stands_out(heights, at, prominence)]
     return np.array(kept, np.int64)

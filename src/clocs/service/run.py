@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,7 @@ def serve(
     service = Service(show_ids=show_ids)
 
     def ready() -> None:
+        gc.freeze()  # what is loaded stays: no search for garbage has to look at it again
         if on_ready is not None:
             on_ready(opened.url, opened.token)
         else:
