@@ -110,6 +110,7 @@ SLOW = (
 PAGES = (
     "page", "measuring", "filter_page", "groups_page", "saved_classifiers", "two_encoders",
     "upload_question", "scatter", "tabs", "seen", "service_page", "report_page", "demo",
+    "accessibility",
 )  # fmt: skip
 PROCESSES = (
     "export", "leaves_the_house", "service_api", "service_run", "five_ways", "ranks", "runner",
