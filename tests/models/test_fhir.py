@@ -133,12 +133,12 @@ def test_a_file_that_cannot_be_read_is_an_observation_without_an_ecg(
 
 
 def test_measurements_of_stores_and_files_are_a_bundle_without_a_classifier(
-    small_store: Store, tmp_path: Path
+    few_store: Store, tmp_path: Path
 ) -> None:
     (tmp_path / "broken.edf").write_bytes(b"0       broken")
     out = tmp_path / "found.fhir.json"
-    table = measure_table(small_store, "sample", tmp_path / "broken.edf", out=out)
-    assert table.height == len(small_store) + 2
+    table = measure_table(few_store, "sample", tmp_path / "broken.edf", out=out)
+    assert table.height == len(few_store) + 2
     bundle = json.loads(out.read_text("utf-8"))
     checked(bundle)
     device, *ecgs = (one["resource"] for one in bundle["entry"])
