@@ -448,6 +448,8 @@ def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
         weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
         if conv.is_filtered(h.device):
             return _filter(h, weight, bias, conv.stride)
+        if FILTERS and conv.kernel == conv.stride == 1 and h.device.type == "cpu":
+            return functional.linear(h.squeeze(2).mT, weight[..., 0], bias).mT.unsqueeze(2)
         y = _convolve(h, weight, conv, bias, row_stride=2)
         return y if added is None else y.add_(added.to(y.dtype)[:, :, None, None])
 

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import max_pool1d, pad
 
 from clocs.encoders.base import Weights, put
 from clocs.errors import CheckpointError, SettingError, StoreError
@@ -450,11 +450,11 @@ def _share(x: Tensor, is_so: Callable[[Tensor, Tensor], Tensor], width: float) -
     """
     block = max(1, min(round(width), x.shape[-1]) // 4)
     of = 4 if x.shape[-1] >= 4 * block else 1
-    blocks = x.unfold(1, block, block)
+    blocks = x.unsqueeze(1).unfold(2, block, block)
     low, high = blocks.amin(dim=-1), blocks.amax(dim=-1)  # aminmax takes three times as long
-    low, high = low.unfold(1, of, 1).amin(dim=-1), high.unfold(1, of, 1).amax(dim=-1)
+    low, high = -max_pool1d(-low, of, 1), max_pool1d(high, of, 1)
     padded = pad(is_so(low, high).to(x.dtype), (of - 1, of - 1))
-    return padded.unfold(1, of, 1).amax(dim=-1).mean(dim=-1)
+    return max_pool1d(padded, of, 1).mean(dim=(1, 2))
 
 
 @torch.no_grad()
