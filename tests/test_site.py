@@ -38,8 +38,13 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path)
     reference = pages["commands.html"].read_text("utf-8")
     assert "clocs pretrain" in reference and "--temperature" in reference
     assert "&#124;" in reference.replace("|", "&#124;") and "\\|" not in reference
-    names = re.findall(r'<h3 id="clocs\.[\w.]*\.(\w+)"', pages["api.html"].read_text("utf-8"))
+    assert not re.search(r"<td>[^<]*--[a-z]", reference), "an option in a sentence is code"
+    python = pages["api.html"].read_text("utf-8")
+    names = re.findall(r'<h3 id="clocs\.[\w.]*\.(\w+)"', python)
     assert names[0] == "prepare" and set(clocs.__all__) - {"__version__"} <= set(names)
+    assert 'id="more"' not in python, "every name has its task"
+    assert python.count("Counts and examples") == 1 and "<td>accuracy, calibration" not in python
+    assert not re.search(r"patience,(?:(?!</tr>).)*required", python, flags=re.DOTALL)
     index = json.loads((tmp_path / "search/search_index.json").read_text("utf-8"))
     boost = {one["location"]: one.get("boost", 1) for one in index["docs"]}
     assert boost["evaluation.html"] > boost["commands.html"] > boost["results/index.html"]

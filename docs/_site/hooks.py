@@ -38,7 +38,9 @@ TASKS = {
     "Measure and check": ("measure", "check", "signal_quality"),
     "Pre-train": ("pretrain", "outside_encoder", "load"),
     "Score": ("evaluate", "evaluate_many", "evaluate_classifier", "retrieval"),
-    "Train a classifier and predict": ("finetune", "predict", "explain", "export", "serve"),
+    "Train a classifier and predict": (
+        "finetune", "calibrate", "predict", "explain", "export", "serve",
+    ),
     "Vectors and patients": ("embed", "index", "similar", "patient_distances", "explore"),
     "Figures and the paper": ("figure", "reproduce", "report"),
     "Other libraries": ("ClocsEncoder", "torch_dataset"),
@@ -162,17 +164,29 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Names in code are not broken into lines; very long ones only between their parts."""
+    """Names in code are not broken into lines, nor parted from what stands around them.
+
+    Very long ones are broken between their parts.
+    """
 
     def whole(match: re.Match[str]) -> str:
-        return f"<code>{' '.join(map(kept, match[1].split(' ')))}</code>"
+        before, words, after = match.groups()
+        code = f"<code>{' '.join(map(kept, words.split()))}</code>"
+        if not before + after or len(words.split()) > 1 or len(words) > LONGEST:
+            return before + code + after
+        return f'<span class="name">{before}{code}{after}</span>'
 
     def kept(word: str) -> str:
         if len(word) > LONGEST:
             return re.sub(r"(?<=[/_:])(?=[^/_:])", "<wbr>", word)
         return f'<span class="name">{word}</span>'
 
-    return re.sub(r"<code>([^\n<]+)</code>", whole, html)
+    if page.file.src_uri == "api.md":  # several parameters that share one description
+        html = re.sub(
+            r"(<code>[^<]*, [^<]*</code>(?:(?!</tr>).)*)<em>required</em>", r"\1", html, flags=re.S
+        )
+    # code of blocks ends with a line
+    return re.sub(r"(\(?)<code>([^<]*[^\n<])</code>([),.;:]*)", whole, html)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -210,15 +224,24 @@ def _commands() -> Iterator[str]:
 
 def _command(command: Command) -> Iterator[str]:
     yield f"\n### clocs {command.name}\n\n{command.help}\n"
-    yield f"```sh\nclocs {command.name} {command.row.arguments} [OPTIONS]\n```\n"
+    usage = " ".join(filter(None, ("clocs", command.name, command.row.arguments, "[OPTIONS]")))
+    yield f"```sh\n{usage}\n```\n"
     yield "| | |\n| --- | --- |"
     for one in command.params:
         name = _cell(heading(one)).replace("|", "<wbr>&#124;")  # a table splits at a plain one
-        text = _cell(in_options(text_of(one), command)).replace("|", "\\|")
+        text = _options(_cell(in_options(text_of(one), command))).replace("|", "\\|")
         kept = ' class="name"' if len(name) <= 20 else ""  # phones
         yield f"| <code{kept}>{name}</code> | {text} |"
     if command.epilog:
         yield f"\n{command.epilog.replace('Example: ', 'Example: `', 1)}`\n"
+
+
+def _options(text: str) -> str:
+    """Options in a sentence as code, but for those in code already."""
+    text = re.sub(r"&lt;!--.*?-->", r"<code>\g<0></code>", text)
+    parts = re.split(r"(`[^`]*`|<code>.*?</code>)", text)
+    parts[::2] = [re.sub(r"(?<![\w-])--?[a-z][\w-]*", r"`\g<0>`", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _cell(text: str) -> str:

@@ -120,11 +120,11 @@ class Frames:
         return np.asarray(self.starts != ABSENT, np.bool_)
 
     def keyed(self, ids: Iterable[str]) -> list[str]:
-        """Ids of patients or recordings with their dataset, unique across datasets."""
+        """IDs of patients or recordings with their dataset, unique across datasets."""
         return list(ids) if self.joined else [f"{self.dataset}:{name}" for name in ids]
 
     def patients_of(self, *splits: int) -> list[str]:
-        """Ids of the patients in these parts, sorted."""
+        """IDs of the patients in these parts, sorted."""
         rows = np.unique(self.patient[np.isin(self.split, splits)])
         return sorted(self.patient_ids[row] for row in rows)
 

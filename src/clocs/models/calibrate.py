@@ -71,7 +71,7 @@ def calibrate(
     Args:
         model: A classifier made by `clocs finetune`, or the name of a shipped one.
         store: Labeled recordings of the site.
-        out: The file to write, ….safetensors; nothing is written where None.
+        out: The file to write, NAME.safetensors; nothing is written where None.
         label_names: What labels of the store are called in the classifier, such as
             AF=AFIB,Normal=SR|SB, where | stands between labels that are one at the site. Recordings
             without any of the classifier's labels are left out, and counted.

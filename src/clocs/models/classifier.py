@@ -149,7 +149,7 @@ class Classifier:
         """Write one file, whole or not at all.
 
         Args:
-            path: The file, ….safetensors.
+            path: The file, NAME.safetensors.
             shared: Whether the encoders, which must be in the package, are left out: the file is
                 small, and is read where the package has them.
 

@@ -74,7 +74,7 @@ def export(
         to: 'onnx', one file; 'onnx-int8', the same with weights of 8 bits, a quarter as large;
             'torch', one file for `torch.export.load`; or 'hub', a folder in the layout of Hugging
             Face.
-        out: The file (….onnx, ….pt2) or folder to write.
+        out: The file (NAME.onnx, NAME.pt2) or folder to write.
         level: What a vector of an encoder represents: a 'recording', or a 'frame' (in one lead, or
             in all leads where it sees many at once), as its own output, for `clocs evaluate`.
         check: A store: what was written is loaded again and compared on its recordings.

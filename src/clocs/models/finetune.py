@@ -98,7 +98,7 @@ def finetune(
     Args:
         checkpoint: An encoder, several of one method, a file, or a folder (all its seeds).
         store: A store of labeled recordings.
-        out: The file to write, ….safetensors; nothing is written where None. An interrupted
+        out: The file to write, NAME.safetensors; nothing is written where None. An interrupted
             training is kept beside it, in a folder that ends in '.training'.
         head: 'linear' leaves the encoder as it is and solves a linear layer on top (the protocol
             'linear-converged'); 'whole' trains both together (the protocol 'finetune').

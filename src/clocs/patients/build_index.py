@@ -58,7 +58,7 @@ def index(
 
     Args:
         checkpoint: A checkpoint, its file, a folder (then its first seed), or a name (`clocs
-            models`).
+            info`).
         stores: Stores made by `clocs prepare`.
         out: Folder of the index.
         kind: How to search it; auto is exact up to a million vectors.

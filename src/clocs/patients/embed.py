@@ -67,7 +67,7 @@ def embed(
 
     Args:
         checkpoint: A checkpoint, its file, a folder (then its first seed), or a name (`clocs
-            models`).
+            info`).
         sources: Stores, which are cut into their own frames (for encoders of many leads, into the
             encoder's); or recordings' files of any format, folders and zips, cut into the
             checkpoint's frame. A file that cannot be embedded is listed as a problem and does not

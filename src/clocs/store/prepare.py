@@ -303,9 +303,9 @@ def preview(
         options: The dataset's own, as for `prepare`.
 
     Returns:
-        Counts and examples, ready for JSON: `files` by format, `recordings`, `sampled`, `patients`,
-        `recordings_per_patient`, `leads`, `rates`, `seconds`, `labels`, `frame`, `problems`,
-        `notices`, `examples`, and the options that were used.
+        Counts and examples, ready for JSON. These are `files` by format, `recordings`, `sampled`,
+        `patients`, `recordings_per_patient`, `leads`, `rates`, `seconds`, `labels`, `frame`,
+        `problems`, `notices`, `examples`, and the options that were used.
     """
     dataset = open_dataset(name, source, follow_links=follow_links, **options)
     with closing(Readers(dataset, workers)) as readers:

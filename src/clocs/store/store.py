@@ -100,7 +100,7 @@ class Store:
 
     @property
     def rows_without_recording(self) -> tuple[str, ...]:
-        """Ids in label tables that have no recording."""
+        """IDs in label tables that have no recording."""
         found: list[str] = []
         for one in self._pieces:
             try:

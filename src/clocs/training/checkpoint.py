@@ -129,7 +129,7 @@ class Checkpoint:
         return made(network, self.card, self.encoder).eval()
 
     def save(self, path: Path, *, half: bool | None = None) -> None:
-        """Write `path` (….safetensors) and the card beside it (….json), each atomically.
+        """Write `path` (NAME.safetensors) and the card beside it (NAME.json), each atomically.
 
         With `half`, weights are rounded to float16, in half the size; the card's `environment` says
         so, and loading gives float32 again. By default weights that were loaded from float16 are
