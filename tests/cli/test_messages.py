@@ -17,7 +17,7 @@ import pytest
 import clocs
 import warm
 from clocs.cli.main import root_command, running_command
-from clocs.cli.messages import in_one_sentence, in_options
+from clocs.cli.messages import in_one_sentence, in_options, print_problems
 from clocs.store.store import Store
 from command_line import clocs as run
 
@@ -47,6 +47,23 @@ def test_the_command_is_the_first_word() -> None:
 )
 def test_parameters_in_backticks_become_options_of_the_command(library: str, printed: str) -> None:
     assert words(library, "pretrain", "store") == printed
+
+
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [("embed", "--json"), ("index", "--json"), ("predict", "--json or --out")],
+)
+def test_problems_that_are_not_printed_are_where_it_says(
+    capsys: pytest.CaptureFixture[str], command: str, where: str
+) -> None:
+    """A table of vectors has no row for a file that cannot be read."""
+    problems = [(f"{number}.csv", "is empty") for number in range(43)]
+    print_problems(problems, running_command(ROOT, [command]))
+    *shown, last = capsys.readouterr().err.splitlines()
+    assert len(shown) == 40
+    assert last.endswith(f"not shown: 3 more with a problem; {where} lists all of them")
+    print_problems(problems[:40], running_command(ROOT, [command]))
+    assert "not shown" not in capsys.readouterr().err
 
 
 def test_no_message_of_the_library_names_an_option() -> None:
