@@ -17,8 +17,9 @@ import pytest
 import clocs
 import warm
 from clocs.cli.main import root_command, running_command
-from clocs.cli.messages import in_one_sentence, in_options, print_problems
+from clocs.cli.messages import in_one_sentence, in_options
 from clocs.store.store import Store
+from command_line import as_json
 from command_line import clocs as run
 
 ROOT = root_command()
@@ -49,21 +50,15 @@ def test_parameters_in_backticks_become_options_of_the_command(library: str, pri
     assert words(library, "pretrain", "store") == printed
 
 
-@pytest.mark.parametrize(
-    ("command", "where"),
-    [("embed", "--json"), ("index", "--json"), ("predict", "--json or --out")],
-)
-def test_problems_that_are_not_printed_are_where_it_says(
-    capsys: pytest.CaptureFixture[str], command: str, where: str
-) -> None:
+def test_problems_that_are_not_printed_are_where_it_says(tmp_path: Path) -> None:
     """A table of vectors has no row for a file that cannot be read."""
-    problems = [(f"{number}.csv", "is empty") for number in range(43)]
-    print_problems(problems, running_command(ROOT, [command]))
-    *shown, last = capsys.readouterr().err.splitlines()
-    assert len(shown) == 40
-    assert last.endswith(f"not shown: 3 more with a problem; {where} lists all of them")
-    print_problems(problems[:40], running_command(ROOT, [command]))
-    assert "not shown" not in capsys.readouterr().err
+    for number in range(43):
+        (tmp_path / f"{number}.csv").touch()
+    command = ("embed", "cmsc-chapman", tmp_path, "--out", tmp_path / "vectors.parquet")
+    *shown, last = run(*command, code=1).stderr.splitlines()
+    assert len([line for line in shown if "is empty" in line]) == 40
+    assert last.endswith("not shown: 3 more with a problem; --json lists all of them")
+    assert len(as_json(*command, code=1)["problems"]) == 43
 
 
 def test_no_message_of_the_library_names_an_option() -> None:

@@ -134,3 +134,56 @@ def test_a_taken_name_is_replaced_only_on_request_and_a_found_group_is_one_too(
     page.click("text=Replace it")
     expect(page.locator("#cohort-dialog")).to_have_count(0)
     assert len(read_cohort(own.session.cohorts / "taken.csv").ids) == 40
+
+
+def test_a_cohort_is_renamed_and_deleted_by_its_buttons_and_by_keyboard(
+    new_page: Callable[..., Page], session: Session, tmp_path: Path
+) -> None:
+    def focused() -> str:
+        held: str = page.evaluate(
+            "document.activeElement.ariaLabel ?? document.activeElement.innerText"
+        )
+        return held
+
+    with serving(replace(session, cohorts=tmp_path / "cohorts")) as own:
+        for name in ("First", "Second"):
+            patients = [(own.session.datasets[0], own.session.name(row)) for row in range(5)]
+            save_cohort(tmp_path / "cohorts", name, patients)
+        page = opened(new_page, own, 1280, 800)
+        page.evaluate("clocs.groups.open('Second')")
+        expect(page.locator("#detail h2")).to_have_text("Second")
+        page.locator("#open-cohorts").click()
+        page.get_by_role("button", name="Rename Second").click()
+        page.keyboard.type("Third")
+        page.get_by_role("button", name="Save", exact=True).click()
+        expect(page.locator(".cohort").nth(1)).to_contain_text("Third")
+        expect(page.locator("#detail h2")).to_have_text("Third")
+        assert focused().startswith("Third")  # what was renamed, not the first
+        page.reload()
+        expect(page.locator("#detail h2")).to_have_text("Third")
+
+        # By keyboard: Escape leaves the name and the dialog as they are
+        page.locator("#open-cohorts").press("Enter")
+        page.get_by_role("button", name="Rename Third").press("Enter")
+        page.keyboard.press("Escape")
+        expect(page.locator("[data-name=Third]")).to_be_focused()
+        for _ in range(2):
+            page.keyboard.press("Tab")
+        assert focused() == "Delete Third"
+        page.keyboard.press("Enter")
+        assert focused() == "Really delete Third"
+        page.keyboard.press("Shift+Tab")  # no answer is no
+        expect(page.get_by_role("button", name="Delete Third", exact=True)).to_have_text("Delete")
+        assert violations(page) == []
+        for name in ("Third", "First"):
+            button = page.get_by_role("button", name=f"Delete {name}", exact=True)
+            button.press("Enter")
+            page.keyboard.press("Enter")
+            expect(page.locator(f"[data-name={name}]")).to_have_count(0)
+        expect(page.get_by_role("button", name="Close", exact=True)).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.locator("#detail h2")).to_have_text("Explore patients by their ECGs")
+        page.reload()
+        page.locator("#open-cohorts").click()
+        expect(page.locator("#cohort-dialog")).to_contain_text("No cohort is saved yet")
+        assert not list((tmp_path / "cohorts").glob("*.csv"))

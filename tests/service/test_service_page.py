@@ -29,11 +29,14 @@ def test_a_dropped_recording_is_drawn_and_predicted_with_its_json(
     shown = json.loads(page.locator("#json").inner_text())
     assert shown["probabilities"].keys() == {"AF", "N", "O"}
     expect(page.locator(".bars")).to_contain_text("AF")
+    expect(page.locator("#result")).to_contain_text(sorted(tmp_path.iterdir())[0].name)
     page.select_option("#model", "plain")
     expect(page.locator("#json")).to_contain_text("embedding")
     (tmp_path / "empty.csv").write_text("")
     page.set_input_files("#files", tmp_path / "empty.csv")
     expect(page.locator("#problem")).to_be_visible()
+    expect(page.locator("#ecg")).to_have_count(0)  # nor the prediction of the file before
+    expect(page.locator("#result")).to_have_text("No ECG is shown.")
     assert not problems
 
 

@@ -119,9 +119,8 @@ def print_problems(problems: Sequence[tuple[str, str]], command: click.Command) 
     for name, reason in problems[:_MAX_PROBLEMS]:
         line = reason if reason.startswith(name) else f"{name}: {reason}"
         say("yellow", in_options(line, command))
-    if more := len(problems[_MAX_PROBLEMS:]):  # tables of vectors have no row for them
-        where = "--json or --out" if command.name in ("predict", "measure") else "--json"
-        say("yellow", f"not shown: {more:,} more with a problem; {where} lists all of them")
+    if more := len(problems[_MAX_PROBLEMS:]):  # of which a table of vectors has no row
+        say("yellow", f"not shown: {more:,} more with a problem; --json lists all of them")
 
 
 def silent() -> bool:

@@ -21,7 +21,7 @@ _TEXT = {"text/plain": {"schema": {"type": "string"}, "example": "clocs_ready 1.
 _TOKEN = {
     "type": "http",
     "scheme": "bearer",
-    "description": "What `clocs serve` has printed; none where it runs with `--token none`.",
+    "description": "`clocs serve` prints it at the start; with `--token none` there is none.",
 }
 _OPEN: dict[str, Any] = {"security": []}  # needs no token
 _T = TypeVar("_T")

@@ -52,29 +52,31 @@ export async function chooseCohort({ choose, renamed, removed }) {
   const list = make("ul", { class: "people", "aria-label": "Saved cohorts" }), note = make("p", { class: "quiet", role: "status" }, "Reading …");
   const dialog = open("Saved cohorts", note, list, make("div", { class: "end" }, cancel("Close")));
   const failed = (problem) => Object.assign(note, { className: "error", textContent: sentence(problem.message), hidden: false });
-  const show = async () => {
+  const show = async (name) => {
     const all = await api.cohorts();
     Object.assign(note, { className: "quiet", textContent: all.length ? "" : "No cohort is saved yet. Draw a lasso or search, and save the group.", hidden: all.length > 0 });
     list.replaceChildren(...all.map(row));
-    list.querySelector("button:enabled")?.focus();
+    (list.querySelector(`[data-name="${CSS.escape(name ?? "")}"]`) ?? list.querySelector("button:enabled") ?? dialog.querySelector(".end button")).focus();
   };
   // Deleting asks once more, in the place of the button.
   const row = (one) => {
     const change = (text, label, onclick) => make("button", { type: "button", class: "go", "aria-label": `${label} ${one.name}`, onclick }, text);
     const item = make("li", { class: "cohort" }, make("button", {
-      type: "button", disabled: Boolean(one.problem), onclick: () => { dialog.close(); choose(one.name); },
+      type: "button", "data-name": one.name, disabled: Boolean(one.problem), onclick: () => { dialog.close(); choose(one.name); },
     }, make("span", {}, one.name), make("span", {}, one.problem ? sentence(one.problem) : `${one.patients.toLocaleString()} ${one.patients === 1 ? "patient" : "patients"}`),
     make("span", { class: "quiet" }, one.saved ? new Date(one.saved).toLocaleDateString() : "")),
-    change("Rename", "Rename", () => ask()), change("Delete", "Delete", (event) => {
-      if (event.target.textContent === "Delete") { event.target.textContent = "Really?"; return; }
-      api.removeCohort(one.name).then(() => { removed(one.name); return show(); }).catch(failed);
+    change("Rename", "Rename", () => ask()), change("Delete", "Delete", ({ target }) => {
+      if (target.textContent !== "Delete") api.removeCohort(one.name).then(() => { removed(one.name); return show(); }).catch(failed);
+      else sure(target, "Really?", "Really delete");
     }));
+    item.lastChild.addEventListener("blur", ({ target }) => sure(target, "Delete", "Delete"));
+    const sure = (button, text, label) => Object.assign(button, { textContent: text, ariaLabel: `${label} ${one.name}` });
     const ask = () => {
       const name = make("input", { type: "text", class: "new-name", maxlength: 60, value: one.name, "aria-label": `New name of ${one.name}` });
-      const send = () => api.renameCohort(one.name, name.value).then((made) => { renamed(one.name, made.name); return show(); }).catch(failed);
+      const send = () => api.renameCohort(one.name, name.value).then((made) => { renamed(one.name, made.name); return show(made.name); }).catch(failed);
       name.addEventListener("keydown", (event) => {
         if (event.key === "Enter") { event.preventDefault(); send(); }
-        if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); item.replaceWith(row(one)); }
+        if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); show(one.name); }
       });
       item.replaceChildren(name, make("button", { type: "button", class: "go", onclick: send }, "Save"));
       name.select();

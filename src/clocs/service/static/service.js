@@ -40,6 +40,7 @@ async function send(sent) {
     const made = await answer.json();
     draw(traces(unpack(await drawn.arrayBuffer())), model, made.results?.[0] ?? made, { path, made, sent });
   } catch (error) {
+    $("result").replaceChildren(make("p", { class: "quiet" }, "No ECG is shown.")); // not the one before
     if (error.unit_question) {
       ask($("unit-question"), error.unit_question, (said) => send({ ...sent, said: { ...said, confirmed: "true" } }));
       return;
@@ -54,7 +55,7 @@ async function send(sent) {
 
 function draw(signal, model, result, about) {
   const canvas = make("canvas", { id: "ecg" }), scale = make("p", { class: "scale" });
-  const paper = make("div", { class: "ecg" }, canvas), head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), make("span", { class: "spring" }));
+  const paper = make("div", { class: "ecg" }, canvas), head = make("div", { class: "section-head" }, make("h3", {}, "ECG"), make("span", { class: "quiet" }, about.sent.files?.[0].name ?? "example"), make("span", { class: "spring" }));
   $("result").replaceChildren(head, paper, scale, ...(model.kind === "classifier" ? predicted(model, result) : embedded(result)), ...noted(result), ...json(about));
   const layouts = layoutsOf([signal], [null]);
   const view = new View({ layout: layoutFrom(layouts, "clinical") });
