@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import clocs
+import warm
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed")
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,15 +18,8 @@ FETCHED = re.compile(r"""<(?:script|img|iframe|link)[^>]*?(?:src|href)=["']?(?:h
 
 
 def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path))
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path)
+    done = warm.run(*command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     assert done.returncode == 0, done.stderr
     pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
     assert {"index.html", "commands.html", "api.html", "notebooks/few-labels.html"} <= set(pages)
