@@ -179,7 +179,7 @@ def test_patients_are_told_by_the_path(data: Path, rule: str, expected: list[str
 
 def test_without_a_word_on_patients_each_file_is_one_which_is_said(data: Path) -> None:
     several(data, 3)
-    with pytest.warns(ClocsWarning, match="no patient ID was found for 3 recordings"):
+    with pytest.warns(ClocsWarning, match="patient IDs are missing in 3 of the recordings"):
         clocs.prepare("folder", data, out=data.parent / "s")
 
 
@@ -234,7 +234,7 @@ def test_the_header_s_codes_are_labels_by_their_names(data: Path) -> None:
     named = prepared(data, "named", labels="header", codes="codes.csv", classes="odd,fibrillation")
     assert rows(named, "labels")["c"] == ["odd"]
     notices = clocs.preview("folder", data)["notices"]
-    assert 'headers of 3 recordings have labels; `labels="header"` reads them' in notices
+    assert 'labels of 3 of the headers are not read; `labels="header"` reads them' in notices
     assert named.manifest.labels == ("odd", "fibrillation")
 
 

@@ -60,7 +60,7 @@ def test_tables_without_a_rate_are_a_question_and_then_in_quarantine(
     rows = np.random.default_rng(0).normal(0, 0.3, (5000, 2))
     np.savetxt(data / "A" / "plain.csv", rows, "%.3f", delimiter=",", header="I,II", comments="")
     facts = clocs.preview("folder", data)
-    asked = "1 recordings do not say their sampling rate and would be in quarantine; give it in Hz"
+    asked = "1 of the recordings would be in quarantine, without a sampling rate; give it in Hz"
     assert any(notice.startswith(asked) for notice in facts["notices"])
     assert [one["count"] for one in facts["problems"] if one["reason"] == "no rate"] == [1]
     assert not any(

@@ -431,7 +431,7 @@ class Folder(Dataset):
             notices.append(f"no recording has the label {named} of `classes`")
         if unread := int(table["extra"].str.contains(_NOT_READ["labels"], literal=True).sum()):
             notices.append(
-                f'headers of {unread:,} recordings have labels; `labels="header"` reads them'
+                f'labels of {unread:,} of the headers are not read; `labels="header"` reads them'
             )
         notices += _patients(table, self.options, self.pseudonyms.folder)
         notices += _leads(table) + _notes_of_readers(table)
@@ -504,7 +504,7 @@ def _patients(table: pl.DataFrame, options: FolderOptions, whose: Path | None) -
         )
     if alone := int((patients == files).sum()):
         notices.append(
-            f"no patient ID was found for {alone:,} recordings, so each file counts as one "
+            f"patient IDs are missing in {alone:,} of the recordings, so each file counts as one "
             "patient; if patients may have several recordings, say with `patient` whose they are, "
             "or the same person may be both trained and tested on"
         )

@@ -360,7 +360,7 @@ def _facts(
     notices = [*listing.notices, *(whole.notices if table.height else ())]
     if unknown := sum(one.reason == "no rate" for one in problems):
         asked = (
-            f"{unknown:,} recordings do not say their sampling rate and would be in quarantine; "
+            f"{unknown:,} of the recordings would be in quarantine, without a sampling rate; "
             "give it in Hz as `rate`, such as `rate=500`"
         )
         notices = [asked, *notices]
