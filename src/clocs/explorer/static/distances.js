@@ -3,9 +3,9 @@
 import { make, svg } from "./dom.js";
 
 // marks: [{distance, on}]
-export function distancePlot(histogram, marks = [], width = 420) {
+export function distancePlot(histogram, marks = [], widest = 420) {
   if (!histogram.inter.length) return make("p", { class: "quiet" }, "No reference distances are available.");
-  const height = 118, foot = 22, top = 8;
+  const width = Math.min(widest, innerWidth - 40), height = 118, foot = 22, top = 8;
   const { edges } = histogram, reach = Math.max(edges.at(-1), ...marks.map((m) => m.distance * 1.03));
   const most = Math.max(...histogram.intra, ...histogram.inter);
   const x = (v) => (v / reach) * width, y = (d) => height - foot - (d / most) * (height - foot - top);
