@@ -23,7 +23,14 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 MADE = ("commands.md", "api.md")
+DOCUMENT = re.compile(r"\bdocs/([\w-]+\.md)")
 LONGEST = 32  # characters of a name in code that is kept on one line
+TAGS = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>|<[^>]*>)", re.DOTALL)
+SPACE = re.compile(  # before a unit, around ± and in E = 128
+    r"(?<=\d)[ \n](?=(?:%|[kMGT]i?B|dB|Hz|ms|s|mV|µV|±)(?![\w-]))"
+    r"|(?<=±)[ \n](?=\d)|(?<=\b[A-Z])[ \n](?== \d)|(?<=\b[A-Z] =)[ \n](?=\d)"
+)
+WHOLE = re.compile(r"\d[\d.]*–\d[\d.]*\d|MT-SSL|\b1e-\d+")  # intervals and names with a hyphen
 # In searches, what explains comes before references, and these before pages of tables.
 BOOST = {
     **dict.fromkeys(("differences.md", "reproduce.md"), 0.3),
@@ -166,7 +173,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Names in code are not broken into lines, nor parted from what stands around them.
 
-    Very long ones are broken between their parts.
+    Very long ones are broken between their parts. Numbers stay with their units, and intervals
+    whole. Made pages link to the pages that help texts name by their files.
     """
 
     def whole(match: re.Match[str]) -> str:
@@ -181,12 +189,24 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
             return re.sub(r"(?<=[/_:])(?=[^/_:])", "<wbr>", word)
         return f'<span class="name">{word}</span>'
 
+    def to_page(match: re.Match[str]) -> str:
+        found = files.get_file_from_path(match[1])
+        if found is None or found.inclusion is InclusionLevel.EXCLUDED:
+            return match[0]
+        return f'<a href="{found.url}">{_title(found.content_string)}</a>'
+
     if page.file.src_uri == "api.md":  # several parameters that share one description
         html = re.sub(
             r"(<code>[^<]*, [^<]*</code>(?:(?!</tr>).)*)<em>required</em>", r"\1", html, flags=re.S
         )
     # code of blocks ends with a line
-    return re.sub(r"(\(?)<code>([^<]*[^\n<])</code>([),.;:]*)", whole, html)
+    html = re.sub(r"(\(?)<code>([^<]*[^\n<])</code>([),.;:]*)", whole, html)
+    parts = TAGS.split(html)
+    for place in range(0, len(parts), 2):  # text between tags
+        text = SPACE.sub("\N{NO-BREAK SPACE}", parts[place])
+        text = WHOLE.sub(r'<span class="name">\g<0></span>', text)
+        parts[place] = DOCUMENT.sub(to_page, text) if page.file.src_uri in MADE else text
+    return "".join(parts)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
