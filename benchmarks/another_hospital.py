@@ -21,7 +21,9 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,7 +110,7 @@ def interval(value: Callable[[NDArray[np.int64]], float], patient: NDArray[np.in
     return f"{value(np.arange(len(patient))):.3f} ({low:.3f}–{high:.3f})"
 
 
-def error(sure: Floats, right: Floats) -> float:
+def error(sure: Floats, right: NDArray[Any]) -> float:
     """The expected calibration error of one outcome."""
     return scores.calibration_error(sure[:, None], right[:, None].astype(np.uint8), multilabel=True)
 
@@ -190,14 +192,14 @@ def print_several(model: Classifier, made: Scored) -> None:
     print("| --- " + "| ---: " * 7 + "|")
     for k, name in enumerate(names):
         p, y = made.chances[:, k], made.true[:, k]
-        area = interval(lambda n, p=p, y=y: _area(p[n], y[n]), made.patient)
+        area = interval(partial(_area, p, y), made.patient)
         print(f"| {name} | {y.sum()} | {area} | {(p >= at[k])[y == 1].mean():.3f} | "
               f"{(p < at[k])[y == 0].mean():.3f} | {p.mean():.3f} | {y.mean():.3f} | "
               f"{error(p, y):.3f} |")  # fmt: skip
 
 
-def _area(p: Floats, y: NDArray[np.uint8]) -> float:
-    return float(metrics.auc_per_class(p[:, None], y[:, None])[0])
+def _area(p: Floats, y: NDArray[np.uint8], rows: NDArray[np.int64]) -> float:
+    return float(metrics.auc_per_class(p[rows, None], y[rows, None])[0])
 
 
 def print_kept(made: Scored, wrong: NDArray[np.bool_]) -> None:
