@@ -33,7 +33,7 @@ import clocs
 from clocs.evaluation import metrics
 from clocs.frames.make import make_frames
 from clocs.models import scores
-from clocs.models.calibrate import _site as site_of
+from clocs.models.calibrate import labeled_site
 from clocs.models.classifier import Classifier, load_classifier
 from clocs.store.store import Store
 from clocs.training.checkpoint import TEST
@@ -66,7 +66,7 @@ class Scored:
 
 def scored(model: Classifier, store: Store, names: dict[str, str], leads: list[str]) -> Scored:
     """Recordings of patients whom it has not seen."""
-    site = site_of(model, store, names, leads or None, torch.device("cpu"))[0]
+    site = labeled_site(model, store, names, leads or None, torch.device("cpu"))[0]
     counts = site.leads.tolist()
     chances = model.probabilities(model.logits(site.vectors, counts)).numpy()
     beyond = model.beyond(model.doubts(chances, site.vectors, site.ecg_share), counts)

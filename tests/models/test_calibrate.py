@@ -16,7 +16,7 @@ from clocs.errors import CheckpointError, SettingError
 from clocs.evaluation.labeled import LabeledPart, rows_with_label
 from clocs.frames.frames import ABSENT
 from clocs.frames.make import make_frames
-from clocs.models.calibrate import _fitted, _Site
+from clocs.models.calibrate import LabeledSite, _fitted
 from clocs.models.classifier import load_classifier
 from clocs.models.scores import labeled_part
 from clocs.pretraining.plan import Plan
@@ -75,12 +75,14 @@ def test_encoder_and_layer_stay_and_the_temperature_rises(
     assert calibrated.card.limits.keys() <= set(LEAD_GROUPS)
 
 
-def three_recordings(classifier: Classifier) -> _Site:
+def three_recordings(classifier: Classifier) -> LabeledSite:
     """Of the first two classes, which alone the site has; the classifier is right about them."""
     count = len(classifier.card.labels)
     z = torch.randn(1, 3, classifier.encoders[0].encoder.embedding_dim)
     true = np.eye(count, dtype=np.uint8)[classifier.logits(z)[:, :2].argmax(dim=1).numpy()]
-    return _Site(z, np.ones(3), np.full(3, 12), np.arange(3), true, np.diag(np.arange(count) < 2))
+    return LabeledSite(
+        z, np.ones(3), np.full(3, 12), np.arange(3), true, np.diag(np.arange(count) < 2)
+    )
 
 
 def test_a_class_that_the_site_does_not_have_stays(classifier: Classifier) -> None:

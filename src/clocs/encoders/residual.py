@@ -190,7 +190,11 @@ class Residual(Encoder):
         return self._evaluated(weights, buffers, x, lambda h, weights, x: h)
 
     def _evaluated(
-        self, weights: Weights, buffers: Weights, x: Tensor, pooled: Callable[..., Tensor]
+        self,
+        weights: Weights,
+        buffers: Weights,
+        x: Tensor,
+        pooled: Callable[[Tensor, Weights, Tensor], Tensor],
     ) -> Tensor:
         names, statistics, made = *_names(self), []
         for member, own in enumerate(x):

@@ -37,7 +37,7 @@ SCORES = ("accuracy", "ece", "coverage", "error_kept", "error_abstained")
 
 
 @dataclass(frozen=True)
-class _Site:
+class LabeledSite:
     """n labeled recordings of a site."""
 
     vectors: torch.Tensor  # (members, n, dim)
@@ -47,10 +47,10 @@ class _Site:
     true: NDArray[np.uint8]  # (n, classes) which classes its labels stand for
     together: NDArray[np.bool_]  # (classes, classes) which are one at the site
 
-    def where(self, kept: NDArray[np.bool_]) -> _Site:
+    def where(self, kept: NDArray[np.bool_]) -> LabeledSite:
         share, leads, patient = self.ecg_share[kept], self.leads[kept], self.patient[kept]
         vectors, true = self.vectors[:, kept], self.true[kept]
-        return _Site(vectors, share, leads, patient, true, self.together)
+        return LabeledSite(vectors, share, leads, patient, true, self.together)
 
 
 def calibrate(
@@ -89,7 +89,7 @@ def calibrate(
     if out is not None and (Path(out).exists() or Path(out).suffix != ".safetensors"):
         raise CheckpointError(f"{out} exists or does not end in .safetensors; give another `out`")
     classifier, opened, names = as_classifier(model), as_store(store), dict(label_names or {})
-    site, left_out = _site(classifier, opened, names, leads, pick_device(device))
+    site, left_out = labeled_site(classifier, opened, names, leads, pick_device(device))
     report = {
         "dataset": opened.manifest.dataset,
         "patients": len(np.unique(site.patient)),
@@ -108,13 +108,13 @@ def calibrate(
     return load_classifier(out)
 
 
-def _site(
+def labeled_site(
     classifier: Classifier,
     store: Store,
     names: Mapping[str, str],
     leads: Sequence[str] | None,
     device: torch.device,
-) -> tuple[_Site, int]:
+) -> tuple[LabeledSite, int]:
     """Labeled recordings of unknown patients, and how many have no label of the classifier's."""
     stands, encoder = _meaning(classifier.card, store, names), classifier.encoders[0].card
     wanted = leads or scores.leads_to_read(encoder, store)
@@ -135,7 +135,7 @@ def _site(
     vectors = RecordingVectors(classifier.encoders, device, StoreVectors.of_frames(store, frames))
     scored = scores.score_part(classifier, part, device, vectors)
     z, together = torch.from_numpy(scored.vectors).double(), stands.T @ stands > 0
-    made = _Site(z, scored.ecg_share, part.lead_counts, patient, true[kept], together)
+    made = LabeledSite(z, scored.ecg_share, part.lead_counts, patient, true[kept], together)
     return made, int((~kept).sum())
 
 
@@ -158,7 +158,7 @@ def _meaning(card: ClassifierCard, store: Store, names: Mapping[str, str]) -> ND
     return stands
 
 
-def _fitted(classifier: Classifier, site: _Site) -> Classifier:
+def _fitted(classifier: Classifier, site: LabeledSite) -> Classifier:
     """The classifier with the temperature, bias and limits of these recordings."""
     card, known = classifier.card, site.together.any(axis=0)
     logits = classifier.logits(site.vectors, site.leads.tolist()).numpy()
@@ -180,7 +180,7 @@ def _fitted(classifier: Classifier, site: _Site) -> Classifier:
     return replace(made, card=replace(card, limits=limits))
 
 
-def _held_out(classifier: Classifier, site: _Site) -> list[dict[str, float]]:
+def _held_out(classifier: Classifier, site: LabeledSite) -> list[dict[str, float]]:
     """Scores of patients without a part in the fit, by how many it was of; 0: before it.
 
     Means over `DRAWS`, and the standard deviation of the calibration error.
@@ -206,7 +206,7 @@ def _held_out(classifier: Classifier, site: _Site) -> list[dict[str, float]]:
     ]
 
 
-def _decided(classifier: Classifier, site: _Site) -> tuple[NDArray[Any], ...]:
+def _decided(classifier: Classifier, site: LabeledSite) -> tuple[NDArray[Any], ...]:
     """(n, outcomes) probabilities and labels of what the site tells apart; (n,) kept, and wrong."""
     known = site.together.any(axis=0)
     logits = classifier.logits(site.vectors, site.leads.tolist())
