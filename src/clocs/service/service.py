@@ -358,10 +358,8 @@ class Service:
             checked.append(own)
         sound = [one for one in checked if isinstance(one, Recording)]
         size = sum(one.seconds * len({*one.leads} & {*leads}) for one in sound)
-        made: list[Result] = []
-        if sound:
-            made = await self.batcher.run(task, sound, size, self.limits.timeout)
-        results = iter(made)
+        seconds = self.limits.timeout
+        results = iter(await self.batcher.run(task, sound, size, seconds) if sound else ())
         return [one if isinstance(one, ClocsError) else next(results) for one in checked]
 
     def compute(self, task: Computation, recordings: list[Recording]) -> list[Result]:

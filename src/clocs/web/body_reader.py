@@ -106,9 +106,8 @@ class BodyReader:
         found: _Workers | None = getattr(self._own, "workers", None)
         if found is None:
             limits = ReadingLimits(MAX_MEMORY, SECONDS, wall_seconds=self._seconds)
-            self._own.workers = found = LimitedWorkers(
-                self._read, _refused, 1, limits, strangers=_ANSWERS
-            )
+            found = LimitedWorkers(self._read, _refused, 1, limits, strangers=_ANSWERS)
+            self._own.workers = found
             self._started.append(found)
         return found
 
