@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wfdb
 
 import clocs
 from own_files import record, several
@@ -89,3 +90,17 @@ def test_published_datasets_have_a_preview_too() -> None:
     facts = clocs.preview("synthetic", patients=3)
     assert (facts["recordings"], facts["patients"]) == (6, 3)
     assert facts["frame"] == {"seconds": 5.0, "samples": 2500}
+
+
+def test_recordings_with_gaps_and_annotated_rhythms_are_shown_like_any_other(
+    tmp_path: Path,
+) -> None:
+    rows = np.random.default_rng(0).normal(0, 0.3, (2, 5000))
+    rows[0, 1000:1200] = np.nan
+    text = "\n".join(",".join(f"{value:.3f}" for value in row) for row in rows.T)
+    (tmp_path / "gap.csv").write_text(f"# rate: 500\nI [mV],II [mV]\n{text}\n".replace("nan", ""))
+    record(tmp_path, "af")
+    wfdb.wrann("af", "atr", np.array([0]), ["+"], aux_note=["(AFIB"], write_dir=str(tmp_path))
+    facts = clocs.preview("folder", tmp_path, labels="annotations")
+    assert (facts["recordings"], facts["problems"]) == (2, [])
+    assert facts["labels"] == {"AFIB": 1}

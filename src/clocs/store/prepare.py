@@ -307,6 +307,8 @@ def preview(
         `patients`, `recordings_per_patient`, `leads`, `rates`, `seconds`, `labels`, `frame`,
         `problems`, `notices`, `examples`, and the options that were used.
     """
+    from clocs.store.assembly import table_of
+
     dataset = open_dataset(name, source, follow_links=follow_links, **options)
     with closing(Readers(dataset, workers)) as readers:
         listing = readers.list()
@@ -317,12 +319,10 @@ def preview(
                 lost.append(one)
             else:
                 rows.append(one[0])
-                first = recording_of(*one).between(0, round(_CHECKED * one[0]["rate"]))
+                row = table_of(rows[-1:]).row(0, named=True)  # as a store has it
+                first = recording_of(row, one[1]).between(0, round(_CHECKED * row["rate"]))
                 begun.append(replace(first, digital=first.digital.copy()))
-    from clocs.store.assembly import table_of
-
-    table = table_of(rows)
-    facts = _facts(dataset, listing, table, len(entries), lost)
+    facts = _facts(dataset, listing, table_of(rows), len(entries), lost)
     facts["notices"] += _faults(begun)
     return facts
 
