@@ -133,3 +133,19 @@ def test_the_interval_of_a_median_holds_it_19_times_of_20() -> None:
     drawn = [median_of(rng.normal(size=12)) for _ in range(2000)]
     held = np.mean([one.low <= 0 <= one.high for one in drawn])  # type: ignore[operator]
     assert 0.93 < held < 0.99
+
+
+def test_the_time_over_a_gap_is_no_interval_between_beats() -> None:
+    begin = BEGIN[[0, 1, 2, 3, 6, 7, 8, 9]]  # two beats are in the gap
+    beats = find_beats(dict.fromkeys(LEADS, waves(begin)) | {"V6": NONE})
+    signal = np.zeros((len(LEADS), 6000))
+    signal[:5, int(4.2 * RATE) : int(5.4 * RATE)] = np.nan
+    found = measured(beats, signal)
+    assert found["heart_rate"].low == pytest.approx(75)
+    assert found["sdnn"].value == pytest.approx(0, abs=1e-6)
+    assert found["rmssd"].value == pytest.approx(0, abs=1e-6)
+    assert found["qt"].value == pytest.approx(400)
+    signal[:3] = 0  # most of the leads with beats have none there
+    assert measured(beats, signal)["heart_rate"].low == pytest.approx(25)
+    signal[:, ::100] = np.nan
+    assert measured(beats, signal)["pr"].reason == "fewer than 3 beats"

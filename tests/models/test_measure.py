@@ -279,3 +279,19 @@ def test_a_store_is_measured_once_and_a_stopped_call_goes_on(
     assert row["quality"] == clocs.signal_quality(store.recording(0)).value
     monkeypatch.setattr(measuring, "measure", None)  # nothing is measured again
     assert measure_table(store.path).equals(table)
+
+
+def test_what_was_assumed_and_what_may_be_wrong_is_said(
+    excerpts: dict[str, Recording], tmp_path: Path
+) -> None:
+    file, table = tmp_path / "a.csv", tmp_path / "found.csv"
+    names = f"# rate: 500\n{','.join(EIGHT)}"
+    np.savetxt(file, excerpts["1"].signal.T / 10, "%.5f", ",", header=names, comments="")
+    shown = run(file, "--out", table).stdout
+    notes = ("are assumed to be in mV", "amplitudes are about 10 times too small")
+    assert all(note in shown for note in notes)
+    (row,) = pl.read_csv(table).to_dicts()
+    assert all(note in row["notes"] for note in notes)
+    found = clocs.measure(clocs.read(file))
+    assert "; ".join(found.notes) == row["notes"]
+    assert found.to_dict()["notes"] == list(found.notes)

@@ -24,7 +24,6 @@ from clocs.cli import tables
 from clocs.cli.console import Answer, Call, bar, err, out, training
 from clocs.cli.messages import in_options, print_json, print_problems, silent
 from clocs.cli.patient_commands import (
-    SHOWN,
     demo,
     embed,
     explore,
@@ -428,7 +427,7 @@ def predict(
     if refused := [n for n, v in (("label", label), ("start", start)) if v is not None]:
         raise SettingError(f"`{refused[0]}` goes with `explain`; give it too")
     from clocs.models.classifier import as_classifier
-    from clocs.patients.encode import counted_notes
+    from clocs.patients.encode import counted_notes, note_lines
 
     file = call.given.get("out")
     classifier = as_classifier(call.given["model"])
@@ -438,15 +437,10 @@ def predict(
     if not made.height:
         raise SettingError(f"the split {split} has no recording; give another `split`")
     usable, problems = tables.readable(made)
-    shown: list[Any] = []
-    if file is None and usable.height:
-        in_words = partial(in_options, command=call.command)
-        shown.append(tables.predictions_table(usable.head(SHOWN), in_words))
-        more = f"… and {usable.height - SHOWN:,} more rows; see all with --out."
-        shown += [more] if usable.height > SHOWN else []
+    drawn = partial(tables.predictions_table, in_words=partial(in_options, command=call.command))
+    shown = [] if file else tables.first_rows(usable, drawn)
     shown.append(tables.predicted_summary(made))
-    notes = counted_notes(made).items()
-    shown += [f"Note ({count:,} of the recordings): {note}." for note, count in notes]
+    shown += note_lines(counted_notes(made), "of the recordings")
     meanings = classifier.card.meanings
     shown += [words] if (words := tables.label_meanings(made, meanings)) else []
     shown += [f"Written to {file}."] if file else []

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
-SHOWN = 40  # rows of a table in the terminal
-
 
 def embed(
     call: Call,
@@ -34,7 +32,7 @@ def embed(
         split: Part of the stores, by patient.
     """
     from clocs.patients.embeddings import expect_replaceable
-    from clocs.patients.encode import counted_notes
+    from clocs.patients.encode import counted_notes, note_lines
     from clocs.store.manifest import MANIFEST
 
     expect_replaceable(Path(out))
@@ -54,7 +52,7 @@ def embed(
         f"{_counted(len(made), 'vector')} of {made.dim} dimensions, one per {made.level}, from "
         f"{_counted(count, 'patient')}.",
         *_leads_and_zeros(made, call),
-        *(f"Note ({n:,} recordings or patients): {note}." for note, n in notes.items()),
+        *note_lines(notes, "recordings or patients"),
         *([f"Written to {out}."] if len(made) else []),
     ]
     failed = not len(made) or (files and made.problems)
@@ -64,6 +62,7 @@ def embed(
 def measure(call: Call) -> Answer:
     """Print what was measured, or draw one recording."""
     from clocs.figures.canvas import SUFFIXES
+    from clocs.patients.encode import counted_notes, note_lines
 
     file = call.given.get("out")
     if file is not None and Path(file).suffix.lower() in SUFFIXES:
@@ -71,13 +70,10 @@ def measure(call: Call) -> Answer:
     with bar("Measuring", "recordings") as progress:
         made = call(progress=progress)
     usable, problems = tables.readable(made)
-    shown: list[Any] = []
-    if file is None and usable.height:
-        shown.append(_measurements_table(usable.head(SHOWN)))
-        more = f"… and {usable.height - SHOWN:,} more rows; see all with --out."
-        shown += [more] if usable.height > SHOWN else []
+    shown = [] if file else tables.first_rows(usable, _measurements_table)
     kind = "wave" if call.given.get("waves") else "recording"
-    shown.append(f"{_counted(usable.height, kind)} measured.")
+    notes = note_lines(counted_notes(made), "of the recordings")
+    shown += [f"{_counted(usable.height, kind)} measured.", *notes]
     shown += [f"Written to {file}."] if file else []
     facts = {"file": file, "rows": made.to_dicts() if call.as_json and file is None else []}
     return Answer(facts, shown, problems, code=int(bool(problems)))

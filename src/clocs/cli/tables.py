@@ -137,6 +137,7 @@ PARTS = ("train", "validation", "test")
 _COUNTED = ("patients", "recordings", "frames")
 _MAX_NAMED, _MAX_ROWS = 4, 20
 _SHOWN = tomllib.loads(Path(__file__).with_name("tables.toml").read_text("utf-8"))
+SHOWN = 40  # rows of a table in the terminal
 FACTS, _NOTES = _SHOWN["facts"], _SHOWN["notes"]
 
 
@@ -484,6 +485,13 @@ def readable(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, str]]]:
     lost = pl.col("problem").is_not_null().all().over("file", "recording")
     named = rows.filter(lost).select(pl.coalesce("file", "recording"), "problem")
     return rows.filter(~lost), list(named.iter_rows())
+
+
+def first_rows(rows: pl.DataFrame, drawn: Callable[[pl.DataFrame], RenderableType]) -> list[Any]:
+    """A table of the first rows, and how many more there are."""
+    more = rows.height - SHOWN
+    said = [f"… and {more:,} more rows; see all with --out."] if more > 0 else []
+    return [drawn(rows.head(SHOWN)), *said] if rows.height else []
 
 
 def predictions_table(rows: pl.DataFrame, in_words: Callable[[str], str]) -> Whole:

@@ -73,14 +73,6 @@ class Beats:
         """(beats,) s of the QRS complex: the median peak of the leads."""
         return np.asarray(np.nanmedian(self.marks[:, :, QRS, PEAK], axis=1))
 
-    @property
-    def rr(self) -> Array:
-        """(beats - 1,) s between beats, peak to peak in the median lead."""
-        apart = np.diff(self.marks[:, :, QRS, PEAK], axis=0)
-        none = np.isnan(apart).all(axis=1)
-        apart[none] = np.diff(self.times)[none, None]
-        return np.asarray(np.nanmedian(apart, axis=1))
-
     def edge(self, wave: int, point: int) -> Array:
         """(beats,) s of an onset or offset over all leads; nan where no lead has the wave."""
         own = self.marks[:, :, wave, point]
@@ -152,16 +144,16 @@ def measure_beats(
         rate: In Hz.
         in_mv: Whether it is in mV; else there are no amplitudes.
     """
-    if len(beats.marks) < _FEWEST:
-        none = Measure(reason=f"fewer than {_FEWEST} beats")
-        return dict.fromkeys(UNITS, none)
-    rr = beats.rr
-    found = {"heart_rate": median_of(60 / rr), "sdnn": _deviation(1000 * rr)}
+    rr = _between(beats, signal, rate) if len(beats.marks) else np.zeros(0)
+    if np.isfinite(rr).sum() < _FEWEST - 1:
+        return dict.fromkeys(UNITS, Measure(reason=f"fewer than {_FEWEST} beats"))
+    found = {"heart_rate": median_of(60 / rr)}
+    found["sdnn"] = _root_mean_square(1000 * (rr - np.nanmean(rr)), lost=1)
     found["rmssd"] = _root_mean_square(1000 * np.diff(rr))
     begin, end = beats.edge(QRS, ONSET), beats.edge(QRS, OFFSET)
     found["pr"] = _pr(beats, begin)
     found["qrs"] = median_of(1000 * (end - begin))
-    qt, typical = beats.edge(T, OFFSET) - begin, float(np.median(rr))
+    qt, typical = beats.edge(T, OFFSET) - begin, float(np.nanmedian(rr))
     corrected = {
         "qt": qt,
         "qtc_bazett": qt / np.sqrt(typical),
@@ -172,6 +164,20 @@ def measure_beats(
         found[name] = _if_often(1000 * values, "no T waves")
     found |= _of_voltage(beats, signal, rate, in_mv)
     return {name: found[name] for name in UNITS}
+
+
+def _between(beats: Beats, signal: Array, rate: float) -> Array:
+    """(beats - 1,) s from peak to peak in the median lead.
+
+    It is nan where most leads that have beats have a gap, which may hide one.
+    """
+    peaks, times = beats.marks[:, :, QRS, PEAK], beats.times
+    apart = np.diff(peaks, axis=0)
+    none = np.isnan(apart).all(axis=1)
+    apart[none] = np.diff(times)[none, None]
+    hidden = np.cumsum(np.isnan(signal)[np.isfinite(peaks).any(axis=0)].mean(axis=0) > 1 / 2)
+    at = (times * rate).astype(int).clip(0, len(hidden) - 1)
+    return np.where(np.diff(hidden[at]) > 0, np.nan, np.nanmedian(apart, axis=1))
 
 
 def median_of(values: Array) -> Measure:
@@ -201,21 +207,13 @@ def _pr(beats: Beats, begin: Array) -> Measure:
     return found
 
 
-def _deviation(values: Array) -> Measure:
-    """The standard deviation, and its interval if values are normal."""
-    n = len(values)
-    if n < _FEWEST:
+def _root_mean_square(values: Array, *, lost: int = 0) -> Measure:
+    """Of what is known, and its interval if values are normal; lost: degrees of freedom."""
+    own = values[np.isfinite(values)]
+    if len(own) < _FEWEST:
         return Measure(reason="too few beats")
-    return _with_chi_square(float(np.std(values, ddof=1)), n - 1)
-
-
-def _root_mean_square(values: Array) -> Measure:
-    if len(values) < _FEWEST:
-        return Measure(reason="too few beats")
-    return _with_chi_square(float(np.sqrt((values**2).mean())), len(values))
-
-
-def _with_chi_square(value: float, freedom: int) -> Measure:
+    freedom = len(own) - lost
+    value = float(np.sqrt((own**2).sum() / freedom))
     low, high = (
         value * np.sqrt(freedom / (2 * gammaincinv(freedom / 2, p))) for p in (0.975, 0.025)
     )

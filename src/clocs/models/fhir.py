@@ -116,9 +116,9 @@ def observations(
         said = about | {"id": str(uuid5(own, "prediction"))} | _prediction(classifier, row)
         if made:
             said["derivedFrom"] = [{"reference": f"urn:uuid:{made[0]['id']}"}]
-        if notes := row["notes"]:
-            said["note"] = [{"text": note} for note in notes]
         made.append(said)
+    if notes := row.get("notes"):
+        made[-1]["note"] = [{"text": note} for note in notes]
     made[-1]["device"] = {"reference": f"urn:uuid:{device}"}
     return made
 

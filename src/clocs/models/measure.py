@@ -18,6 +18,7 @@ from clocs.errors import ClocsError, SettingError, UnusableError
 from clocs.files import prefetch, private_folder, sha256_of, write_atomic
 from clocs.formats.base import ReadOptions
 from clocs.formats.read import Found, find_recordings, read_several, without_folders
+from clocs.measurements.check import check
 from clocs.measurements.intervals import UNITS, Beats, Measure, find_beats, measure_beats
 from clocs.measurements.quality import SignalQuality, signal_quality
 from clocs.measurements.waves import Waves
@@ -26,7 +27,7 @@ from clocs.models.fhir import SUFFIX, fhir_bundle
 from clocs.patients.embeddings import check_table
 from clocs.patients.rows import write_rows
 from clocs.patients.sources import stores_and_files
-from clocs.recording import Recording, check_varies
+from clocs.recording import Recording, check_varies, notes_of
 from clocs.store.kept import KeptTable
 from clocs.store.store import Store
 
@@ -52,15 +53,17 @@ class Measurements:
         beats: The beats, each with its waves in all leads.
         values: Heart rate, intervals, axes and amplitudes by the names of `UNITS`, each with its
             interval or the reason why there is none.
+        notes: What was assumed of the file, and what may be wrong with electrodes and units.
     """
 
     waves: Mapping[str, Waves]
     beats: Beats
     values: Mapping[str, Measure]
+    notes: tuple[str, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """Columns of a table: NAME, NAME_low, NAME_high and NAME_reason for each of `UNITS`."""
-        made: dict[str, Any] = {"beats": len(self.beats.marks)}
+        made: dict[str, Any] = {"beats": len(self.beats.marks), "notes": self.notes}
         for name, one in self.values.items():
             parts = asdict(one)
             made[name] = parts.pop("value")
@@ -75,7 +78,7 @@ class Measurements:
         }
         values = {name: {**asdict(one), "unit": UNITS[name]} for name, one in self.values.items()}
         times = self.beats.times.round(4).tolist() if len(self.beats.marks) else []
-        return {"beats": times, "values": values, "waves": leads}
+        return {"beats": times, "values": values, "waves": leads, "notes": [*self.notes]}
 
 
 def measure(recording: Recording) -> Measurements:
@@ -96,7 +99,8 @@ def measure(recording: Recording) -> Measurements:
     waves = delineate(whole)
     beats = find_beats(waves)
     values = measure_beats(beats, whole.signal, whole.rate, in_mv=whole.unit == "mV")
-    return Measurements(waves, beats, values)
+    notes = (*notes_of(recording.extra), *(one.sentence for one in check(recording)))
+    return Measurements(waves, beats, values, notes)
 
 
 @dataclass(frozen=True)
@@ -163,8 +167,8 @@ def measure_table(
 
     Returns:
         One row per recording: its quality from 0 to 1, and why it is low; of each measurement the
-        median of beats, the ends of its 95 % interval, and a reason where there is none; `problem`
-        says why nothing was measured.
+        median of beats, the ends of its 95 % interval, and a reason where there is none; `notes` on
+        what was assumed and what may be wrong; `problem` says why nothing was measured.
     """
     if out is not None:
         check_table(Path(out), (*TABLES, SUFFIX))
@@ -195,7 +199,7 @@ def measure_table(
 
 def kept_measurements(store: Store) -> KeptTable:
     """Where the measurements of a store's first recordings are kept, or of all of them."""
-    return KeptTable(store, "measurements", __version__, sha256_of(WEIGHTS))
+    return KeptTable(store, "measurements", __version__, sha256_of(WEIGHTS), "with notes")
 
 
 def measured_store(store: Store, progress: Progress = lambda done, total: None) -> pl.DataFrame:
@@ -292,6 +296,7 @@ def _table(made: list[dict[str, Any]], *, waves: bool) -> pl.DataFrame:
         for name in UNITS:
             schema |= dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64)
             schema[f"{name}_reason"] = pl.String
+        schema["notes"] = pl.List(pl.String)
     return pl.DataFrame(made, {**schema, "problem": pl.String})
 
 

@@ -489,9 +489,4 @@ def _write_table(table: pl.DataFrame, path: Path, classifier: Classifier) -> Non
     own, several = pl.col("predicted"), classifier.card.multilabel
     meaning = own.list.eval(pl.element().replace(words)) if several else own.replace(words)
     place = table.columns.index("predicted") + 1
-    flat = (
-        table.clone()
-        .insert_column(place, table.select(meaning=meaning)["meaning"])
-        .with_columns(pl.col(pl.List(pl.String)).list.join("; "))
-    )
-    write_rows(flat, path)
+    write_rows(table.clone().insert_column(place, table.select(meaning=meaning)["meaning"]), path)

@@ -48,6 +48,8 @@ from clocs.training.checkpoint import Checkpoint, expect_finite, expect_unit
 from clocs.training.embed import AT_ONCE, MIN_ROWS, MIN_ROWS_OF_MANY_LEADS, stack
 from clocs.training.signals import Signals
 
+_NOTES = 20  # that are printed
+
 
 @dataclass(frozen=True, eq=False)
 class Windows:
@@ -380,6 +382,13 @@ def counted_notes(rows: pl.DataFrame) -> dict[str, int]:
     ids = [name for name in ("dataset", "file", "patient", "recording") if name in rows.columns]
     each = rows.select(*ids, "notes").unique(ids).explode("notes").drop_nulls("notes")
     return dict(each["notes"].value_counts(sort=True).iter_rows())
+
+
+def note_lines(notes: Mapping[str, int], what: str) -> list[str]:
+    """Of `counted_notes`, the most frequent ones as sentences, and how many more there are."""
+    lines = [f"Note ({count:,} {what}): {note}." for note, count in notes.items()]
+    more = f"… and {len(lines) - _NOTES:,} more notes; the column notes has all."
+    return [*lines[:_NOTES], more] if len(lines) > _NOTES else lines
 
 
 def encoded(

@@ -83,8 +83,9 @@ def write_rows(rows: pl.DataFrame, path: Path, metadata: dict[str, str] | None =
     """Write a parquet file with a digest, or a .csv, complete or not at all."""
     with writing(path), replacing(path) as temporary:
         if path.suffix == ".csv":
+            flat = rows.with_columns(pl.col(pl.List(pl.String)).list.join("; "))
             text = pl.col(pl.String).map_elements(csv_cell, pl.String)
-            rows.with_columns(text).write_csv(temporary)
+            flat.with_columns(text).write_csv(temporary)
             return
         rows.write_parquet(temporary, metadata=metadata)
         seal_parquet(temporary)

@@ -115,6 +115,7 @@ class MeasuredRecording(BaseModel):
     beats: list[float]
     values: dict[str, MeasuredValue]  # heart_rate, pr, qrs, qt, …
     waves: dict[str, dict[str, list[list[float]]]]  # by lead and 'p', 'qrs' or 't': onset to offset
+    notes: list[str]  # what was assumed, and what may be wrong with it
 
 
 class ResultList(BaseModel, Generic[_T]):
