@@ -206,10 +206,8 @@ class AttentiveHead(Head):
             key = keyed_random.fold(keys, keyed_random.stream("head"))
             x = keyed_random.dropout(x, self.dropout, key)
         logits = attended(weights, x)
-        return (
-            classifier_loss(logits, targets, self.multilabel, self.weights, rows >= 0),
-            buffers,
-        )
+        loss = classifier_loss(logits, targets, self.multilabel, self.weights, rows >= 0)
+        return loss, buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
         return self.scored(self.logits(weights, self.validation), self.multilabel)

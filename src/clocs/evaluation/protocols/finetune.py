@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from clocs.evaluation import finetune_task
+from clocs.evaluation.labeled import CurveRecorder, ProtocolInput, ProtocolOutput, with_weights
 from clocs.evaluation.protocols import HEAD_DROPOUT, STOP_BY, EvaluationProtocol
 from clocs.registry import Option
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from clocs.evaluation.labeled import ProtocolInput, ProtocolOutput
-    from clocs.training.checkpoint import Checkpoint
+from clocs.training.checkpoint import Checkpoint
+from clocs.training.loop import fit
 
 
 def predict(
@@ -27,12 +27,6 @@ def predict(
     gaussian: float,
     precision: str,
 ) -> ProtocolOutput:
-    import torch
-
-    from clocs.evaluation import finetune_task
-    from clocs.evaluation.labeled import CurveRecorder, with_weights
-    from clocs.training.loop import fit
-
     frames, device = given.frames, given.device
     signals_of = partial(
         finetune_task.signals_of,
@@ -99,12 +93,10 @@ def predict(
             )
             classifiers[member] = with_weights(given.checkpoints[member], *kept)
     order = range(len(given.seeds))
+    epochs, status = zip(*(facts[m] for m in order), strict=True)
     return given.output(
         *(torch.stack(part) for part in zip(*(logits[m] for m in order), strict=True)),
-        per_member={
-            "best_epoch": [facts[m][0] for m in order],
-            "status": [facts[m][1] for m in order],
-        },
+        per_member={"best_epoch": list(epochs), "status": list(status)},
         curves=recorder.curves,
         classifiers=[classifiers[m] for m in order],
     )

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-import numpy as np
+import torch
+from torch import Tensor
 
 from clocs.errors import SettingError
+from clocs.evaluation.heads import AttentiveHead, LabeledMaps, LinearHead, few_threads
+from clocs.evaluation.labeled import CurveRecorder, LabeledPart, ProtocolInput, ProtocolOutput
+from clocs.evaluation.logistic import fit_members
 from clocs.evaluation.protocols import HEAD_DROPOUT, STOP_BY, EvaluationProtocol
+from clocs.pretraining.losses import unit
 from clocs.registry import Option
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from clocs.evaluation.labeled import ProtocolInput, ProtocolOutput
+from clocs.training.embed import embed_instances, feature_maps
+from clocs.training.loop import fit
 
 
 def predict_linear(given: ProtocolInput) -> ProtocolOutput:
-    import torch
-
-    from clocs.evaluation.heads import LinearHead, few_threads
-    from clocs.evaluation.labeled import CurveRecorder
-    from clocs.training.loop import fit
-
     train, validation, *tests = given.embeddings()
     head = LinearHead(
         train,
@@ -54,8 +49,6 @@ LINEAR = EvaluationProtocol(
 
 
 def predict_linear_converged(given: ProtocolInput, *, strongest_l2: float) -> ProtocolOutput:
-    from clocs.evaluation.logistic import fit_members
-
     (train, validation, *tests), weights = given.embeddings(), given.class_weights()
     fitted = fit_members(
         train,
@@ -90,12 +83,6 @@ LINEAR_CONVERGED = EvaluationProtocol(
 
 
 def predict_attentive(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> ProtocolOutput:
-    from clocs.evaluation.heads import AttentiveHead, LabeledMaps
-    from clocs.evaluation.labeled import CurveRecorder, LabeledPart
-    from clocs.evaluation.logistic import fit_members
-    from clocs.training.embed import embed_instances, feature_maps
-    from clocs.training.loop import fit
-
     linear = fit_members(
         given.embedded(given.parts[0]),
         given.embedded(given.parts[1]),
@@ -144,19 +131,17 @@ _AT_ONCE = 50_000_000  # similarities held at a time
 
 
 def predict_knn(given: ProtocolInput, *, k: int) -> ProtocolOutput:
-    from clocs.evaluation.labeled import ProtocolOutput
-
     train, *parts = given.embeddings()
     validation, test, *further = (
-        np.stack(
+        torch.stack(
             [
                 votes(part.features[member], train.features[member, rows], train.targets[rows], k)
-                .double()
-                .cpu()
-                .numpy()
                 for member, rows in enumerate(given.labeled)
             ]
         )
+        .double()
+        .cpu()
+        .numpy()
         for part in parts
     )
     return ProtocolOutput(validation, test, test, further)
@@ -167,10 +152,6 @@ def votes(features: Tensor, known: Tensor, targets: Tensor, k: int) -> Tensor:
 
     features: (rows, dim) of one member, known: (labeled, dim), targets: (labeled, classes).
     """
-    import torch
-
-    from clocs.pretraining.losses import unit
-
     if not 1 <= k <= len(known):
         raise SettingError(
             f"`k` is {k}, but {len(known)} rows are labeled; give a `k` from 1 to {len(known)}"
