@@ -92,7 +92,7 @@ def labeled(seed: int, rows: int, multilabel: bool) -> LabeledEmbeddings:
     else:
         noise = torch.rand(rows, 3, generator=draw).log().neg().log().neg()
         targets = torch.nn.functional.one_hot((logits + noise).argmax(1), 3).to(torch.uint8)
-    return LabeledEmbeddings(x, targets, multilabel)
+    return LabeledEmbeddings(x, targets)
 
 
 def predictions(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from clocs.evaluation.heads import AttentiveHead, LabeledMaps, LinearHead, attended
-from clocs.evaluation.labeled import Averaging, LabeledEmbeddings
+from clocs.evaluation.labeled import Averaging, LabeledEmbeddings, MemberLabels
 from clocs.kernels import keyed_random
 from clocs.training import Settings
 from clocs.training.loop import fit
@@ -46,7 +46,7 @@ def test_attention_equals_a_loop_over_rows_and_classes() -> None:
 def test_the_head_starts_as_the_linear_layer_that_it_is_given() -> None:
     part = maps(40, 0)
     part = replace(part, linear=torch.randn(2, 40, 2, generator=torch.Generator().manual_seed(5)))
-    head = AttentiveHead(part, part, [torch.arange(40)] * 2, multilabel=False)
+    head = AttentiveHead(part, part, MemberLabels([torch.arange(40)] * 2))
     weights = head.parameters(keyed_random.member_keys([0, 1]))
     assert torch.equal(head.logits(weights, part), part.linear)
 
@@ -54,13 +54,13 @@ def test_the_head_starts_as_the_linear_layer_that_it_is_given() -> None:
 def test_it_learns_what_a_mean_over_time_hides() -> None:
     train, validation = maps(400, 0, 1), maps(200, 1, 1)
     every, settings = [torch.arange(400)], Settings(epochs=30, batch_size=64, lr=3e-2)
-    head = AttentiveHead(train, validation, every, multilabel=False, dropout=0.1, by_auc=True)
+    head = AttentiveHead(train, validation, MemberLabels(every), dropout=0.1, by_auc=True)
     attentive = 1 - fit(head, [0], settings, device=CPU).validation_loss[0]
     means = [
-        LabeledEmbeddings(part.features.float().mean(dim=2), part.targets, multilabel=False)
+        LabeledEmbeddings(part.features.float().mean(dim=2), part.targets)
         for part in (train, validation)
     ]
-    linear = LinearHead(means[0], means[1], every, curve=True)
+    linear = LinearHead(means[0], means[1], MemberLabels(every, curve=True))
     linear.criterion = "auc"
     assert attentive > 0.05 + 1 - fit(linear, [0], settings, device=CPU).validation_loss[0]
 
@@ -69,7 +69,7 @@ def test_a_member_learns_as_it_would_alone_and_logits_are_averaged_by_recording(
     train, validation = maps(64, 0), maps(30, 1)
     labeled = [torch.arange(64), torch.arange(20, 60)]
     settings = Settings(epochs=3, batch_size=16, lr=1e-2)
-    both = AttentiveHead(train, validation, labeled, multilabel=False)
+    both = AttentiveHead(train, validation, MemberLabels(labeled))
     together = fit(both, [0, 1], settings, device=CPU)
     alone = fit(both.of([1]), [1], settings, device=CPU)
     for name, value in alone.weights.items():

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from clocs.encoders.base import Weights
 from clocs.evaluation.finetune_task import FinetuneTask, LabeledWindows, members_together
 from clocs.evaluation.groups import score_groups
-from clocs.evaluation.labeled import LabeledPart, rows_with_label
+from clocs.evaluation.labeled import LabeledPart, MemberLabels, rows_with_label
 from clocs.frames.frames import Frames
 from clocs.kernels import keyed_random
 from clocs.pretraining.plan import Plan
@@ -52,9 +52,7 @@ def task(
         Signals.from_frames(frames, CPU, dtype),
         train,
         validation,
-        [torch.arange(count) for count in counts],
-        multilabel=frames.multilabel,
-        curve=curve,
+        MemberLabels([torch.arange(count) for count in counts], frames.multilabel, curve=curve),
         encoder_lr=encoder_lr,
     )
 
@@ -206,4 +204,4 @@ def test_an_encoder_for_other_frame_lengths_is_refused(
     signals = Signals(torch.zeros(10_000, dtype=torch.int16), 1000)
     part = LabeledWindows(torch.arange(4), torch.ones(4), torch.ones(4, 2, dtype=torch.uint8))
     with pytest.raises(Exception, match="frames of 400 samples, not 1000"):
-        FinetuneTask(random, signals, part, part, [torch.arange(4)] * 3, multilabel=False)
+        FinetuneTask(random, signals, part, part, MemberLabels([torch.arange(4)] * 3))

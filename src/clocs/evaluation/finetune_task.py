@@ -15,9 +15,9 @@ from torch import Tensor
 
 from clocs.encoders.base import Encoder, Weights
 from clocs.errors import CheckpointError, SettingError
-from clocs.evaluation.classifier_loss import MacroAUC, classifier_loss, head_logits, summed_loss
+from clocs.evaluation.classifier_loss import head_logits, summed_loss
 from clocs.evaluation.heads import Head
-from clocs.evaluation.labeled import Averaging, LabeledPart
+from clocs.evaluation.labeled import Averaging, LabeledPart, MemberLabels
 from clocs.frames.frames import ABSENT, Frames
 from clocs.frames.views import room
 from clocs.kernels import keyed_random
@@ -63,12 +63,8 @@ class FinetuneTask(Head):
         signals: Signals,
         train: LabeledWindows,
         validation: LabeledWindows,
-        labeled: list[Tensor],
+        labels: MemberLabels,
         *,
-        multilabel: bool,
-        weights: Tensor | None = None,
-        validated: Tensor | None = None,
-        curve: bool = False,
         encoder_lr: float = 1.0,
         head_dropout: float = 0.0,
         by_auc: bool = False,
@@ -77,23 +73,19 @@ class FinetuneTask(Head):
         """As `LinearHead`, but each member starts from a checkpoint.
 
         `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top,
-        `head_dropout` is of embeddings, `by_auc` keeps the epoch of the best validation AUC.
-        Together, all members have equally many labeled rows, or at least a batch: batch norm
-        cannot mask padding.
+        `head_dropout` is of embeddings. Together, all members have equally many labeled rows, or
+        at least a batch: batch norm cannot mask padding.
         """
         self.encoder = checkpoints[0].encoder
         if self.encoder.samples != signals.samples:
             raise CheckpointError(
                 f"this encoder sees frames of {self.encoder.samples} samples, not {signals.samples}"
             )
-        auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
-        super().__init__(train, validation, labeled, weights, auc, validated)
+        super().__init__(train, validation, labels, by_auc=by_auc)
         self.initial = _in_order(self.encoder, *stack(checkpoints))
         self.capturable, self.streamed = self.encoder.capturable, signals.streamed
         self.card = checkpoints[0].card
-        self.signals, self.multilabel, self.encoder_lr = signals, multilabel, encoder_lr
-        self.criterion = "auc" if by_auc else "loss"
-        self.head_dropout = head_dropout
+        self.signals, self.encoder_lr, self.head_dropout = signals, encoder_lr, head_dropout
         self.augmentation = augmentation or Augmentation()
 
     def lr_factor(self, name: str) -> float:
@@ -138,27 +130,22 @@ class FinetuneTask(Head):
             key = keyed_random.fold(keys, keyed_random.stream("head"))
             z = keyed_random.dropout(z, self.head_dropout, key)
         logits = torch.baddbmm(weights["head.bias"][:, None], z, weights["head.weight"])
-        targets = self.train.targets[own]
-        return classifier_loss(logits, targets, self.multilabel, self.weights), buffers
+        return self.loss(logits, self.train.targets[own]), buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
-        part, own, place = self.validation, self.validated, 0
+        part, labels, place = self.validation, self.labels, 0
         if part.average is not None:
-            return self.scored(self.logits(weights, buffers, part), self.multilabel)
+            return self.scored(self.logits(weights, buffers, part))
         total, share = [torch.zeros_like(weights["head.bias"][:, 0]) for _ in range(2)]
         kept = []
         for logits in self._pieces(weights, buffers, part, self.signals):
             piece = slice(place, place + logits.shape[1])
-            losses, shares = summed_loss(
-                logits,
-                part.targets[piece],
-                self.multilabel,
-                self.weights,
-                None if own is None else own[:, piece],
-            )
+            own = None if labels.validated is None else labels.validated[:, piece]
+            targets = part.targets[piece]
+            losses, shares = summed_loss(logits, targets, labels.multilabel, labels.weights, own)
             total, share, place = total + losses, share + shares, place + logits.shape[1]
             kept += [logits] if self.auc else []
-        auc = {"auc": self.auc(torch.cat(kept, dim=1), own)} if self.auc else {}
+        auc = {"auc": self.auc(torch.cat(kept, dim=1), labels.validated)} if self.auc else {}
         return {"loss": total / share} | auc
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clocs.encoders.base import Weights
 from clocs.evaluation.classifier_loss import MacroAUC, classifier_loss
-from clocs.evaluation.labeled import Averaging, LabeledEmbeddings
+from clocs.evaluation.labeled import Averaging, LabeledEmbeddings, MemberLabels
 from clocs.kernels import keyed_random
 from clocs.training.loop import Task
 
@@ -23,33 +23,22 @@ _SMALL = 500_000  # numbers in a batch of embeddings that one thread handles as 
 class Head(Task):
     """A training task on labels: each member has its own labeled rows."""
 
-    criterion = "loss"
-
     def __init__(
-        self,
-        train: Any,
-        validation: Any,
-        labeled: list[Tensor],
-        weights: Tensor | None,
-        auc: MacroAUC | None,
-        validated: Tensor | None,
+        self, train: Any, validation: Any, labels: MemberLabels, *, by_auc: bool = False
     ) -> None:
-        """Each member may learn from its `labeled` rows of `train`.
-
-        weights: (members, classes) class weights; None where all count the same.
-        validated: (members, rows or recordings) what of `validation` counts; all where None.
-        """
-        self.train, self.validation, self.weights, self.auc = train, validation, weights, auc
-        self.validated = validated
-        self.rows = torch.nn.utils.rnn.pad_sequence(labeled, batch_first=True)
-        self.counts = torch.tensor([len(rows) for rows in labeled], device=self.rows.device)
+        """`by_auc` keeps the epoch of the best validation AUC."""
+        self.train, self.validation, self.labels = train, validation, labels
+        self.criterion = "auc" if by_auc else "loss"
+        wanted = labels.curve or by_auc
+        self.auc = MacroAUC(validation.targets, labels.multilabel) if wanted else None
+        self.rows = torch.nn.utils.rnn.pad_sequence(list(labels.rows), batch_first=True)
+        self.counts = torch.tensor([len(rows) for rows in labels.rows], device=self.rows.device)
 
     def of(self, members: list[int]) -> Self:
         some = copy(self)
         some.train, some.validation = self.train.of(members), self.validation.of(members)
         some.rows, some.counts = self.rows[members], self.counts[members]
-        some.weights = None if self.weights is None else self.weights[members]
-        some.validated = None if self.validated is None else self.validated[members]
+        some.labels = self.labels.of(members)
         return some
 
     def buffers(self, members: int) -> Weights:
@@ -61,28 +50,23 @@ class Head(Task):
         member = torch.arange(len(own), device=own.device)[:, None]
         return self.train.features[member, own], self.train.targets[own]
 
-    def scored(self, logits: Tensor, multilabel: bool) -> dict[str, Tensor]:
-        own = self.validated
-        loss = classifier_loss(logits, self.validation.targets, multilabel, self.weights, own)
+    def loss(self, logits: Tensor, targets: Tensor, present: Tensor | None = None) -> Tensor:
+        """(members,) of logits (members, rows, classes), those that are `present` or all."""
+        labels = self.labels
+        return classifier_loss(logits, targets, labels.multilabel, labels.weights, present)
+
+    def scored(self, logits: Tensor) -> dict[str, Tensor]:
+        """The metrics of validation."""
+        own = self.labels.validated
+        loss = self.loss(logits, self.validation.targets, own)
         return {"loss": loss} | ({"auc": self.auc(logits, own)} if self.auc else {})
 
 
 class LinearHead(Head):
     """One linear layer per member."""
 
-    def __init__(
-        self,
-        train: LabeledEmbeddings,
-        validation: LabeledEmbeddings,
-        labeled: list[Tensor],
-        weights: Tensor | None = None,
-        *,
-        validated: Tensor | None = None,
-        curve: bool = False,
-    ) -> None:
-        """`curve` computes the validation AUC after every epoch."""
-        auc = MacroAUC(validation.targets, validation.multilabel) if curve else None
-        super().__init__(train, validation, labeled, weights, auc, validated)
+    train: LabeledEmbeddings
+    validation: LabeledEmbeddings
 
     def parameters(self, keys: Tensor) -> Weights:
         """Uniform in ±1/√dim, as torch initializes a linear layer."""
@@ -96,13 +80,10 @@ class LinearHead(Head):
         self, weights: Weights, buffers: Weights, rows: Tensor, keys: Tensor
     ) -> tuple[Tensor, Weights]:
         features, targets = self.learned(rows)
-        logits = self.logits(weights, features)
-        loss = classifier_loss(logits, targets, self.train.multilabel, self.weights, rows >= 0)
-        return loss, buffers
+        return self.loss(self.logits(weights, features), targets, rows >= 0), buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
-        part = self.validation
-        return self.scored(self.logits(weights, part.features), part.multilabel)
+        return self.scored(self.logits(weights, self.validation.features))
 
     @staticmethod
     def logits(weights: Weights, features: Tensor) -> Tensor:
@@ -169,20 +150,14 @@ class AttentiveHead(Head):
         self,
         train: LabeledMaps,
         validation: LabeledMaps,
-        labeled: list[Tensor],
-        weights: Tensor | None = None,
+        labels: MemberLabels,
         *,
-        multilabel: bool,
-        validated: Tensor | None = None,
         dropout: float = 0.0,
         by_auc: bool = False,
-        curve: bool = False,
     ) -> None:
-        """`dropout` is of features, `by_auc` keeps the epoch of the best AUC."""
-        auc = MacroAUC(validation.targets, multilabel) if curve or by_auc else None
-        super().__init__(train, validation, labeled, weights, auc, validated)
-        self.multilabel, self.dropout = multilabel, dropout
-        self.criterion = "auc" if by_auc else "loss"
+        """`dropout` is of features."""
+        super().__init__(train, validation, labels, by_auc=by_auc)
+        self.dropout = dropout
         self.mean, self.spread = train.statistics()
 
     def of(self, members: list[int]) -> Self:
@@ -205,12 +180,10 @@ class AttentiveHead(Head):
         if self.dropout:
             key = keyed_random.fold(keys, keyed_random.stream("head"))
             x = keyed_random.dropout(x, self.dropout, key)
-        logits = attended(weights, x)
-        loss = classifier_loss(logits, targets, self.multilabel, self.weights, rows >= 0)
-        return loss, buffers
+        return self.loss(attended(weights, x), targets, rows >= 0), buffers
 
     def validate(self, weights: Weights, buffers: Weights, keys: Tensor) -> dict[str, Tensor]:
-        return self.scored(self.logits(weights, self.validation), self.multilabel)
+        return self.scored(self.logits(weights, self.validation))
 
     @torch.no_grad()
     def logits(self, weights: Weights, part: LabeledMaps) -> Tensor:

@@ -262,12 +262,30 @@ class RecordingVectors:
 
 
 @dataclass(frozen=True)
+class MemberLabels:
+    """Which labels members know, and how they count."""
+
+    rows: Sequence[Tensor]  # for each member, what it may learn from of the training part
+    multilabel: bool = False  # whether a row can have several classes
+    weights: Tensor | None = None  # (members, classes); None where all classes count the same
+    # (members, scored) what of the validation part has a label for each member; None: all of it
+    validated: Tensor | None = None
+    curve: bool = False  # whether to compute the validation AUC after every epoch
+
+    def of(self, members: list[int]) -> MemberLabels:
+        """Those of some members."""
+        weights = None if self.weights is None else self.weights[members]
+        validated = None if self.validated is None else self.validated[members]
+        rows = [self.rows[member] for member in members]
+        return replace(self, rows=rows, weights=weights, validated=validated)
+
+
+@dataclass(frozen=True)
 class LabeledEmbeddings:
     """Embeddings of what is scored of one part: rows, or recordings."""
 
     features: Tensor  # (members, rows, dim)
     targets: Tensor  # (rows, classes)
-    multilabel: bool  # whether a row can have several classes
 
     def of(self, members: list[int]) -> LabeledEmbeddings:
         return replace(self, features=self.features[members])
@@ -299,11 +317,21 @@ class ProtocolInput:
         """The frames of training; those of tests may be noisy."""
         return self.parts[0].frames
 
+    @cached_property
+    def labels(self) -> MemberLabels:
+        """What each member knows of what is scored."""
+        multilabel, weights = self.frames.multilabel, None
+        if self.weighted:
+            targets = self.targets(self.parts[0])
+            weights = torch.stack([class_weights(targets[own], multilabel) for own in self.labeled])
+        return MemberLabels(self.labeled, multilabel, weights, self.validated, self.curve)
+
     @property
-    def labeled_rows(self) -> list[Tensor]:
-        """For each member, the training rows that it may learn from."""
+    def row_labels(self) -> MemberLabels:
+        """The same of training rows, also where recordings are scored."""
         place = torch.from_numpy(self.parts[0].place).to(self.device)
-        return [torch.isin(place, own).nonzero()[:, 0] for own in self.labeled]
+        rows = [torch.isin(place, own).nonzero()[:, 0] for own in self.labeled]
+        return replace(self.labels, rows=rows)
 
     @property
     def seeds(self) -> list[int]:
@@ -320,20 +348,13 @@ class ProtocolInput:
         else:
             vectors = self.vectors or RecordingVectors(self.checkpoints, self.device, self.cache)
             features = vectors.of(part).float().to(self.device)
-        return LabeledEmbeddings(features, self.targets(part), self.frames.multilabel)
+        return LabeledEmbeddings(features, self.targets(part))
 
     def encoded(self, part: LabeledPart, how: Callable[..., Tensor]) -> Tensor:
         """(members, rows, …) what `embed_instances` or `feature_maps` makes of a part's rows."""
         distinct, place = _distinct(self.checkpoints)
         made = how(distinct, part.frames, part.rows, self.device)
         return made if len(distinct) == len(place) else made[place]
-
-    def class_weights(self) -> Tensor | None:
-        """(members, classes) from what each member may learn from; None if unweighted."""
-        if not self.weighted:
-            return None
-        targets, multilabel = self.targets(self.parts[0]), self.frames.multilabel
-        return torch.stack([class_weights(targets[own], multilabel) for own in self.labeled])
 
     def check_converged(self, trained: Trained, members: Sequence[int]) -> None:
         """Refuse classifiers of these members whose training diverged: they know nothing."""

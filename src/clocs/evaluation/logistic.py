@@ -18,7 +18,7 @@ from clocs.errors import TrainingError
 from clocs.evaluation.classifier_loss import classifier_loss
 
 if TYPE_CHECKING:
-    from clocs.evaluation.labeled import LabeledEmbeddings
+    from clocs.evaluation.labeled import LabeledEmbeddings, MemberLabels
 
 L2_STRENGTHS = tuple(10.0**-k for k in range(8))  # strongest first: each solution starts the next
 _FLATTEST = 1e-5  # a solution's largest gradient, in standardized features
@@ -115,10 +115,8 @@ def fit_logistic(
 def fit_members(
     train: LabeledEmbeddings,
     validation: LabeledEmbeddings,
-    labeled: Sequence[Tensor],
+    labels: MemberLabels,
     *,
-    validated: Tensor | None = None,
-    class_weights: Tensor | None = None,
     strongest_l2: float = L2_STRENGTHS[0],
 ) -> LogisticRegression:
     """`fit_logistic` for members with rows of their own, as many at a time as memory allows.
@@ -126,13 +124,11 @@ def fit_members(
     Args:
         train: To learn from.
         validation: To choose the penalty by.
-        labeled: For each member, the rows of `train` that it may learn from.
-        validated: (members, rows) which rows of `validation` count; all where None.
-        class_weights: (members, classes); None where all count the same.
+        labels: What each member knows of both.
         strongest_l2: The strongest penalty to choose from, in steps of ten.
     """
-    rows = pad_sequence(list(labeled), batch_first=True)  # members may have different numbers
-    present = pad_sequence([torch.ones_like(own) for own in labeled], batch_first=True)
+    rows = pad_sequence(list(labels.rows), batch_first=True)  # members may have different numbers
+    present = pad_sequence([torch.ones_like(own) for own in labels.rows], batch_first=True)
     stronger: list[float] = []
     while L2_STRENGTHS[0] * 10 ** len(stronger) < strongest_l2:
         stronger.insert(0, L2_STRENGTHS[0] * 10 ** (len(stronger) + 1))
@@ -140,17 +136,17 @@ def fit_members(
     together = max(1, most // (rows.shape[1] * train.features.shape[2]))
     made = []
     for members in torch.arange(len(rows)).split(together):
-        own = rows[members].to(train.targets.device)
+        own, some = rows[members].to(train.targets.device), labels.of(members.tolist())
         made.append(
             fit_logistic(
                 train.features[members[:, None], own],
                 train.targets[own],
                 validation.features[members],
                 validation.targets,
-                multilabel=train.multilabel,
+                multilabel=labels.multilabel,
                 present=present[members].to(own.device) > 0,
-                validated=None if validated is None else validated[members],
-                class_weights=None if class_weights is None else class_weights[members],
+                validated=some.validated,
+                class_weights=some.weights,
                 l2_strengths=(*stronger, *L2_STRENGTHS),
             )
         )

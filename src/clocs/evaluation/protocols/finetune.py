@@ -39,15 +39,14 @@ def predict(
     signals = signals_of(frames, members=len(given.seeds), batch_size=batch_size)
     train = finetune_task.LabeledWindows.from_part(replace(given.parts[0], per="row"), device)
     validation = finetune_task.LabeledWindows.from_part(given.parts[1], device)
-    labeled = given.labeled_rows
+    labels, recorder = given.row_labels, CurveRecorder(given)
     augmentation = finetune_task.Augmentation.of(
         given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
     )
-    weights, recorder = given.class_weights(), CurveRecorder(given)
     logits: dict[int, list[Tensor]] = {}
     facts: dict[int, tuple[int, str]] = {}
     classifiers: dict[int, Checkpoint] = {}
-    counts = [len(rows) for rows in labeled]
+    counts = [len(rows) for rows in labels.rows]
     together = finetune_task.members_together(counts, given.settings.batch_size)
     for number, members in enumerate(together):
         task = finetune_task.FinetuneTask(
@@ -55,11 +54,7 @@ def predict(
             signals,
             train,
             validation,
-            [labeled[m] for m in members],
-            multilabel=frames.multilabel,
-            weights=None if weights is None else weights[members],
-            validated=None if given.validated is None else given.validated[members],
-            curve=given.curve,
+            labels.of(members),
             encoder_lr=encoder_lr,
             head_dropout=head_dropout,
             by_auc=stop_by == "auc",

@@ -20,15 +20,7 @@ from clocs.training.loop import fit
 
 def predict_linear(given: ProtocolInput) -> ProtocolOutput:
     train, validation, *tests = given.embeddings()
-    head = LinearHead(
-        train,
-        validation,
-        given.labeled,
-        given.class_weights(),
-        validated=given.validated,
-        curve=given.curve,
-    )
-    recorder = CurveRecorder(given)
+    head, recorder = LinearHead(train, validation, given.labels), CurveRecorder(given)
     batch = train.features[:, : given.settings.batch_size].numel()
     with few_threads(given.device, batch):
         trained = fit(head, given.seeds, given.settings, device=given.device, on_epoch=recorder)
@@ -49,15 +41,8 @@ LINEAR = EvaluationProtocol(
 
 
 def predict_linear_converged(given: ProtocolInput, *, strongest_l2: float) -> ProtocolOutput:
-    (train, validation, *tests), weights = given.embeddings(), given.class_weights()
-    fitted = fit_members(
-        train,
-        validation,
-        given.labeled,
-        validated=given.validated,
-        class_weights=weights,
-        strongest_l2=strongest_l2,
-    )
+    train, validation, *tests = given.embeddings()
+    fitted = fit_members(train, validation, given.labels, strongest_l2=strongest_l2)
     logits = [fitted.logits(part.features) for part in (validation, *tests)]
     return given.output(
         *logits,
@@ -83,13 +68,8 @@ LINEAR_CONVERGED = EvaluationProtocol(
 
 
 def predict_attentive(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> ProtocolOutput:
-    linear = fit_members(
-        given.embedded(given.parts[0]),
-        given.embedded(given.parts[1]),
-        given.labeled,
-        validated=given.validated,
-        class_weights=given.class_weights(),
-    )
+    train, validated = (given.embedded(part) for part in given.parts[:2])
+    linear = fit_members(train, validated, given.labels)
 
     def maps(part: LabeledPart) -> LabeledMaps:
         features, vectors = given.encoded(part, feature_maps), given.encoded(part, embed_instances)
@@ -100,13 +80,9 @@ def predict_attentive(given: ProtocolInput, *, head_dropout: float, stop_by: str
     head = AttentiveHead(
         maps(replace(given.parts[0], per="row")),  # learns from rows
         validation,
-        given.labeled_rows,
-        given.class_weights(),
-        multilabel=given.frames.multilabel,
-        validated=given.validated,
+        given.row_labels,
         dropout=head_dropout,
         by_auc=stop_by == "auc",
-        curve=given.curve,
     )
     recorder = CurveRecorder(given)
     trained = fit(head, given.seeds, given.settings, device=given.device, on_epoch=recorder)
