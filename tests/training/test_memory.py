@@ -40,8 +40,7 @@ def test_a_predictor_larger_than_memory_is_refused(small_frames: Frames, tmp_pat
 
 def test_a_usual_encoder_fits() -> None:
     encoder = make_encoder("cnn", embedding_dim=320, samples=2500)
-    keys = torch.zeros(0, dtype=torch.int64)
-    require_memory(encoder.parameters(keys), encoder.buffers(0), members=5, device=CPU)
+    require_memory(encoder, members=5, device=CPU)
     assert free_memory(CPU) > 1e6
 
 

@@ -242,13 +242,8 @@ def pretrain_frames(
         check_shareable(plan, frames)
     _warn_of_what_is_not_learned(frames, plan)
     check_parts(frames)
-    require_memory(
-        encoder.parameters(torch.zeros(0, dtype=torch.int64)),
-        encoder.buffers(0),
-        members=len(plan.seeds),
-        device=device,
-        copies=TRAINED if plan.objective else 1,
-    )
+    copies = TRAINED if plan.objective else 1
+    require_memory(encoder, members=len(plan.seeds), device=device, copies=copies)
     about: dict[str, Any] = {"frame": frame, "device": device, "recording_hashes": recording_hashes}
     about |= {"processes": ranks.size, "shared": shared}
     expect_readable(make_card(frames, plan, 0, init=origins[0] if origins else None, **about))

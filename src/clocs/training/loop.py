@@ -151,13 +151,7 @@ def fit(
     """
     keys = keyed_random.member_keys(seeds, device)
     averaged = settings.average is not None
-    require_memory(
-        task.parameters(keys[:0]),
-        task.buffers(0),
-        members=len(seeds),
-        device=device,
-        copies=TRAINED + averaged,
-    )
+    require_memory(task, members=len(seeds), device=device, copies=TRAINED + averaged)
     parameters = {k: v.to(device, dtype) for k, v in task.parameters(keys).items()}
     buffers = {k: v.to(device, dtype) for k, v in task.buffers(len(seeds)).items()}
     layouts = Layout.from_tensors(parameters), Layout.from_tensors(buffers)

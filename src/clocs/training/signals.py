@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -160,20 +160,14 @@ class StreamedSignals(Signals):
             yield self.located(starts)
 
 
-def require_memory(
-    weights: Weights,
-    buffers: Weights,
-    *,
-    members: int,
-    device: torch.device,
-    copies: int = TRAINED,
-) -> None:
-    """Refuse weights and buffers that cannot be trained here; only the shapes (…, *shape) count.
+def require_memory(what: Any, *, members: int, device: torch.device, copies: int = TRAINED) -> None:
+    """Refuse a task or an encoder whose weights and buffers cannot be trained here.
 
     `copies` are those of the weights, 1 where nothing is trained. The estimate is the least that is
     needed, so that nothing is refused that would have worked.
     """
-    numbers = copies * _numbers(weights) + 2 * _numbers(buffers)
+    weights = what.parameters(torch.zeros(0, dtype=torch.int64, device=device))
+    numbers = copies * _numbers(weights) + 2 * _numbers(what.buffers(0))
     needed, free = 4 * members * numbers, free_memory(device)
     if needed > free:
         raise SettingError(
