@@ -130,14 +130,14 @@ class _Runner:
         )
 
     def _compute(self, item: Item) -> bool:
-        began = time.monotonic()
+        began, bench = time.monotonic(), self.bench
 
         def on_epoch(epoch: Epoch) -> None:
             if self.deadline is not None and time.monotonic() > self.deadline:
                 raise TimeIsOver
 
         try:
-            tried = attempt(lambda: [plain(self.bench.compute(item, on_epoch))], self.bench.device)
+            tried = attempt(lambda **_: [plain(bench.compute(item, on_epoch))], device=bench.device)
         except TimeIsOver:
             self.ledger.put_back(item.name, seconds=time.monotonic() - began)
             self.say(f"{item.name}: stopped by the time limit; the next call resumes it")

@@ -80,10 +80,8 @@ def learn_on_node(site: Site, encoder: Pretraining) -> Attempt:
     library, device = site.library(encoder.dataset), torch.device(site.device)
     with TemporaryDirectory(prefix="clocs-") as temporary:
         folder = Path(temporary)
-        act = partial(
-            learn, encoder, folder, library, site.profile, seeds=site.seeds, device=device
-        )
-        tried = attempt(act, device)
+        given = encoder, folder, library, site.profile
+        tried = attempt(learn, *given, device=device, seeds=site.seeds)
         return replace(tried, files={} if tried.error else _files_of(folder))
 
 
@@ -96,8 +94,8 @@ def score_on_node(site: Site, cells: Sequence[Cell], encoders: Sequence[Files]) 
             folder.mkdir()
             for name, content in files.items():
                 (folder / name).write_bytes(content)
-        act = partial(score, cells, folders, library, site.profile, device=device)
-        return replace(attempt(act, device), counts=counts_of(library, cells[0]))
+        tried = attempt(score, cells, folders, library, site.profile, device=device)
+        return replace(tried, counts=counts_of(library, cells[0]))
 
 
 def _files_of(folder: Path) -> Files:

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -85,11 +84,13 @@ class Attempt:
     counts: Mapping[str, Any] = field(default_factory=dict)  # of a dataset, scored on a node
 
 
-def attempt(act: Callable[[], Sequence[Mapping[str, Any]]], device: torch.device) -> Attempt:
-    """Try a step; of an error that is not ours, the whole traceback is kept."""
+def attempt(
+    act: Callable[..., Sequence[Mapping[str, Any]]], *given: Any, device: torch.device, **more: Any
+) -> Attempt:
+    """Try a step on a device; of an error that is not ours, the whole traceback is kept."""
     began = time.monotonic()
     try:
-        results = act()
+        results = act(*given, device=device, **more)
     except Exception as error:  # its text keeps no reference to memory on the device
         text = str(error) if isinstance(error, ClocsError) else traceback.format_exc()
         return Attempt(time.monotonic() - began, error=text)
@@ -377,18 +378,10 @@ class Runner:
             if not claimed:
                 return False
             began = time.monotonic()
-            act = partial(
-                learn,
-                encoder,
-                self._folder(encoder),
-                self.library,
-                self.profile,
-                seeds=self.seeds,
-                device=self.device,
-                on_epoch=lambda epoch: self._check_time(),
-            )
+            given = encoder, self._folder(encoder), self.library, self.profile
+            more = {"seeds": self.seeds, "on_epoch": lambda epoch: self._check_time()}
             try:
-                tried = attempt(act, self.device)
+                tried = attempt(learn, *given, device=self.device, **more)
             except TimeIsOver:
                 self.ledger.put_back(name, seconds=time.monotonic() - began)
                 raise
@@ -428,9 +421,9 @@ class Runner:
     def _score(self, cells: Sequence[Cell]) -> None:
         """Score encoders at once."""
         folders = [self._folder(cell.pretraining) for cell in cells]
-        act = partial(score, cells, folders, self.library, self.profile, device=self.device)
+        given = cells, folders, self.library, self.profile
         try:
-            tried = attempt(act, self.device)
+            tried = attempt(score, *given, device=self.device)
         except KeyboardInterrupt:
             for cell in cells:
                 self.ledger.put_back(run_name(cell, self.seeds), seconds=0.0)
