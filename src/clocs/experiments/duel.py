@@ -110,22 +110,12 @@ def _mean(results: Results, title: str, cells: Sequence[Cell]) -> Sampled | None
 
 def factorial_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """The AUC of every combination, and the effects."""
-    columns = [
-        f"{LOSS_TITLES[loss]}, {paper.DATASET_TITLES[dataset]}"
-        for dataset in paper.PRETRAIN
-        for loss in FACTORIAL_LOSSES
-    ]
-    rows = [
-        (
-            " + ".join(FACTOR_TITLES[name] for name in own) or "none of the three",
-            [
-                factor_cell(loss, dataset, own)
-                for dataset in paper.PRETRAIN
-                for loss in FACTORIAL_LOSSES
-            ],
-        )
-        for own in factor_subsets()
-    ]
+    pairs = [(loss, dataset) for dataset in paper.PRETRAIN for loss in FACTORIAL_LOSSES]
+    columns = [f"{LOSS_TITLES[loss]}, {paper.DATASET_TITLES[dataset]}" for loss, dataset in pairs]
+    rows = []
+    for own in factor_subsets():
+        title = " + ".join(FACTOR_TITLES[name] for name in own) or "none of the three"
+        rows.append((title, [factor_cell(*pair, own) for pair in pairs]))
     title = "Linear, F = 0.5, four leads, the same perturbations and steps"
     return [table_of(results, title, rows, cells, ([], columns)), _effect_table(effects(results))]
 

@@ -113,20 +113,15 @@ class Table:
 
 
 def score_table(
-    results: Results,
-    task: CellTask,
-    *,
-    title: str,
-    cells: Iterable[Cell],
-    leads: int = 4,
-    embedding_dim: int = 128,
-    fraction: float = 0.5,
+    results: Results, task: CellTask, *, title: str, cells: Iterable[Cell], **settings: Any
 ) -> Table:
-    """Methods by dataset: pre-trained and scored on the same, or fine-tuned on another."""
+    """Methods by dataset: pre-trained and scored on the same, or fine-tuned on another.
+
+    settings: As for `cell_for`, such as `leads` and `fraction`.
+    """
     layout = _TRANSFER if task == "finetune" else _LINEAR
-    shape: dict[str, Any] = {"leads": leads, "embedding_dim": embedding_dim}
     rows = [
-        (label, [cell_for(task, method, *pair, fraction, **shape) for pair in layout[0]])
+        (label, [cell_for(task, method, *pair, **settings) for pair in layout[0]])
         for method, label in _METHODS
     ]
     return table_of(results, title, rows, cells, layout[1:])
@@ -209,21 +204,12 @@ def _both_forms(task: CellTask, layout: _Layout) -> list[tuple[str, list[Cell]]]
 
 def appendix_tables(results: Results, cells: Sequence[Cell], task: CellTask) -> list[Table]:
     """Every number of leads, E and F."""
-    known = set(cells)
-    return [
-        score_table(
-            results,
-            task,
-            title=f"{leads} leads, E = {e}, F = {fraction:g}",
-            cells=known,
-            leads=leads,
-            embedding_dim=e,
-            fraction=fraction,
-        )
-        for leads in (4, 12)
-        for e in paper.DIMENSIONS
-        for fraction in paper.FRACTIONS
-    ]
+    known, made = set(cells), []
+    for leads, e, f in product((4, 12), paper.DIMENSIONS, paper.FRACTIONS):
+        title = f"{leads} leads, E = {e}, F = {f:g}"
+        shape = {"leads": leads, "embedding_dim": e, "fraction": f}
+        made.append(score_table(results, task, title=title, cells=known, **shape))
+    return made
 
 
 _CARDIOLOGY: _Layout = (
