@@ -48,6 +48,14 @@ def first_of(names: Sequence[str], most: int, mark: str = ", ", noun: str = "") 
     return mark.join(names[:most]) + (f" and {more:,} more {noun}".rstrip() if more > 0 else "")
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """The same names, repeated ones numbered from the second on."""
+    return [
+        f"{name} #{n}" if (n := 1 + list(names[:place]).count(name)) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
 def suggestion(given: str, known: Iterable[str], otherwise: str = "choose one of") -> str:
     """What a message ends with: the name that was most likely meant, else all that there are."""
     names = list(known)

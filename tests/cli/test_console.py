@@ -14,7 +14,7 @@ from rich.text import Text
 
 from clocs.cli.console import PlainConsole, bar
 from clocs.cli.messages import plain, print_json
-from clocs.cli.tables import facts_table
+from clocs.cli.tables import Whole
 from clocs.errors import STEERING
 from clocs.store.store import Store
 from command_line import clocs
@@ -42,7 +42,7 @@ def test_what_an_encoding_lacks_is_spelled_out() -> None:
 def test_a_table_in_ascii_is_still_aligned() -> None:
     file = stream("ascii")
     console = PlainConsole(file=file, width=60)
-    console.print(facts_table("", [("AUC", "0.9 ± 0.1"), ("frames × leads", "1 … 2")]))
+    console.print(Whole("", (), [("AUC", "0.9 ± 0.1"), ("frames × leads", "1 … 2")]))
     lines = written(file).decode().splitlines()
     assert len({len(line) for line in lines}) == 1
 
@@ -53,7 +53,7 @@ EVIL = "\x1b]2owned\x1b[2J\x9b31m\u202e[/red][bold]:smile:"
 def test_text_of_strangers_only_shows_in_every_kind_of_output() -> None:
     file = stream("utf-8")
     console = PlainConsole(file=file, width=300, force_terminal=True)
-    table = facts_table(EVIL, [(EVIL, EVIL), ("styled", Text(EVIL, "bold"))])
+    table = Whole(EVIL, (), [(EVIL, EVIL), ("styled", Text(EVIL, "bold"))])
     for shown in (EVIL, Text(EVIL), table):
         console.print(shown)
     with bar(EVIL, "recordings", console) as tick:

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from clocs.errors import LeakError, SettingError
+from clocs.errors import LeakError, SettingError, distinct
 from clocs.evaluation import metrics
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import LabeledPart, LabeledShare, choose_rows, rows_with_label
 from clocs.evaluation.protocols import PROTOCOLS
-from clocs.evaluation.result import distinct
 from clocs.frames.frames import Frames
 from clocs.frames.views import Views, instances
 from clocs.pretraining.plan import Plan

@@ -32,7 +32,7 @@ from clocs.cli.patient_commands import (
     serve,
     similar,
 )
-from clocs.errors import SettingError
+from clocs.errors import SettingError, distinct
 
 if TYPE_CHECKING:
     from clocs.datasets.download import Publication
@@ -271,7 +271,7 @@ def evaluate(
         scored = clocs.evaluate_many(
             checkpoints, store, protocol=protocol, on_epoch=watch["on_epoch"], **given
         )
-    names = tables.distinct([one.evaluation.name for one in scored])
+    names = distinct([one.evaluation.name for one in scored])
     files = [re.sub(r"[^\w.-]+", "-", name).strip("-") for name in names]
     if predictions is not None:
         from clocs.files import private_folder

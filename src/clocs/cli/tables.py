@@ -16,6 +16,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from clocs.errors import distinct
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -100,11 +102,6 @@ def _beside(name: Text, cell: Text, wide: int) -> Text:
     return Text.assemble("  ", name, " " * (wide - name.cell_len), cell)
 
 
-def facts_table(title: str, rows: Iterable[tuple[str, str | Text]]) -> Whole:
-    """One row per fact: its name and its value."""
-    return Whole(title, (), list(rows))
-
-
 def words_table(title: str, facts: Mapping[str, Any], names: Sequence[str] = ()) -> Whole:
     """Facts in words, those of these names, or all; without those that are None or empty."""
     rows = [
@@ -112,7 +109,7 @@ def words_table(title: str, facts: Mapping[str, Any], names: Sequence[str] = ())
         for name in names or facts
         if facts.get(name) not in (None, "", [], (), {})
     ]
-    return facts_table(title, rows)
+    return Whole(title, (), rows)
 
 
 def said(value: Any, *, inside: bool = True) -> str:
@@ -159,13 +156,6 @@ def plus_minus(middle: float, std: float | None, digits: int = 3) -> str:
     """'0.910 ± 0.022', or the mean alone where there is no spread."""
     spread = "" if std is None else f" ± {std:.{digits}f}"
     return f"{middle:.{digits}f}{spread}"
-
-
-def distinct(names: list[str]) -> list[str]:
-    """The names with numbers where some are the same."""
-    from clocs.evaluation.result import distinct as numbered
-
-    return numbered(names)
 
 
 def _range(pair: Sequence[float], between: str = " … ") -> str:
@@ -372,7 +362,7 @@ def evaluation_table(result: Evaluation, others: Sequence[Evaluation] = ()) -> W
     shown = [
         (name, said(value, inside=False)) for name, value in facts.items() if value is not None
     ]
-    return facts_table(_title(result, result.method), shown)
+    return Whole(_title(result, result.method), (), shown)
 
 
 def evaluations_table(results: Sequence[Evaluation]) -> Whole:

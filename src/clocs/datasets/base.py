@@ -17,14 +17,14 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from clocs.errors import SettingError, SourceError, UnusableError, first_of, suggestion
+from clocs.errors import SettingError, SourceError, UnusableError, first_of
 from clocs.files import MAX_HEADER_BYTES, MAX_TABLE_BYTES
 from clocs.formats.base import SEXES
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
 from clocs.recording import FrameSpec, Recording
-from clocs.registry import Option, chosen_options, rows_in
+from clocs.registry import Option, chosen_options, find_row, rows_in
 
 if TYPE_CHECKING:
     import polars as pl
@@ -258,9 +258,7 @@ def open_dataset(
         SettingError: No such dataset or option, or a source that is missing or not needed.
         SourceError: The source cannot be opened.
     """
-    row = datasets().get(name)
-    if row is None:
-        raise SettingError(f"there is no dataset {name!r}; {suggestion(name, datasets())}")
+    row = find_row(datasets(), name, "dataset")
     if row.has_source == (source_path is None):
         if source_path is not None:
             raise SettingError(f"{name} has no source; leave out {source_path}")

@@ -28,7 +28,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from clocs._version import __version__
-from clocs.errors import FileError, SettingError, SourceError, UnusableError, suggestion
+from clocs.errors import FileError, SettingError, SourceError, UnusableError
 from clocs.files import (
     MAX_TABLE_BYTES,
     PUBLIC,
@@ -39,6 +39,7 @@ from clocs.files import (
     write_atomic,
     writing,
 )
+from clocs.registry import find_row
 
 CONNECTIONS = 8
 ATTEMPTS = 6  # in a row that a server may fail without sending anything of use
@@ -180,11 +181,7 @@ def download(
 
 def plan_download(name: str, *, url: str | None = None, only: Sequence[str] = ()) -> DownloadPlan:
     """What `download` would fetch; nothing is written. The parameters are those of `download`."""
-    publication = PUBLICATIONS.get(name)
-    if publication is None:
-        raise SettingError(
-            f"there is no published dataset {name!r}; {suggestion(name, PUBLICATIONS)}"
-        )
+    publication = find_row(PUBLICATIONS, name, "published dataset")
     if url is not None:
         if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", url):
             raise SettingError(f"`url` is {url!r:.200}; it must begin with https:// or http://")

@@ -23,8 +23,8 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from clocs.encoders.base import Encoder, EncoderRow, Weights
-from clocs.errors import ClocsError, SettingError, suggestion
-from clocs.registry import rows_in
+from clocs.errors import ClocsError, SettingError
+from clocs.registry import find_row, rows_in
 
 ENCODERS: dict[str, Callable[..., Encoder | nn.Module]] = {
     row.name: row.make for row in rows_in("clocs.encoders", EncoderRow).values()
@@ -59,8 +59,7 @@ def make_encoder(
     leads: Sequence[str] = (),
 ) -> Encoder:
     """An encoder by its name; `leads` are for one that sees many at once, which needs some."""
-    if name not in ENCODERS:
-        raise SettingError(f"there is no encoder {name!r}; {suggestion(name, ENCODERS)}")
+    make = find_row(ENCODERS, name, "encoder")
     if embedding_dim < 1:
         raise SettingError(f"`embedding_dim` must be at least 1, not {embedding_dim}")
     if is_multilead(name) != bool(leads):
@@ -71,7 +70,7 @@ def make_encoder(
         )
     more = {"leads": tuple(leads)} if leads else {}
     return as_encoder(
-        name, ENCODERS[name], embedding_dim=embedding_dim, samples=samples, dropout=dropout, **more
+        name, make, embedding_dim=embedding_dim, samples=samples, dropout=dropout, **more
     )
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from clocs.errors import LeakError, SettingError, warn
+from clocs.errors import LeakError, SettingError, distinct, warn
 from clocs.evaluation.bootstrap import ALPHA, check_resamples, correct, enough, paired
 from clocs.evaluation.cross_validation import NumberOfFolds, divided, pooled
 from clocs.evaluation.groups import GroupResult, score_groups
 from clocs.evaluation.labeled import By, Per
 from clocs.evaluation.protocols import find_protocol
-from clocs.evaluation.result import Evaluation, distinct
+from clocs.evaluation.result import Evaluation
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.splits import Split, ValidationLabels, split_of
 from clocs.pretraining.plan import Plan

@@ -116,14 +116,6 @@ class Evaluation:
         return {name: plain(value) for name, value in asdict(self).items()}
 
 
-def distinct(names: Sequence[str]) -> list[str]:
-    """The same names, repeated ones numbered from the second on."""
-    return [
-        f"{name} #{n}" if (n := 1 + list(names[:place]).count(name)) > 1 else name
-        for place, name in enumerate(names)
-    ]
-
-
 def plain(value: Any) -> Any:
     """The same for JSON: numbers that are not finite are None."""
     if isinstance(value, float) and not math.isfinite(value):

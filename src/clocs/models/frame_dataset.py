@@ -93,18 +93,15 @@ class FrameDataset(Dataset[dict[str, Any]]):
         self._recording_ids = frames.recording_ids
         # Tensors, which processes that are started afresh share, too, where they would copy arrays.
         self._signals = torch.from_numpy(frames.signals)
-        self._starts = torch.from_numpy(frames.starts[rows])
-        self._scale = torch.from_numpy(frames.scale[rows])
-        self._target = torch.from_numpy(frames.target[rows])
-        self._patient = torch.from_numpy(frames.patient[rows])
-        self._recording = torch.from_numpy(frames.recording[rows])
-        self._segment = torch.from_numpy(frames.segment[rows])
+        names = ("starts", "scale", "target", "patient", "recording", "segment")
+        self._rows = {name: torch.from_numpy(getattr(frames, name)[rows]) for name in names}
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._rows["starts"])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        starts = self._starts[index]
+        own = {name: tensor[index] for name, tensor in self._rows.items()}
+        starts = own["starts"]
         has_lead = starts >= 0
         windows = self._signals.unfold(0, self.spec.samples, 1)
         steps = windows[starts.clamp(min=0)].float()
@@ -113,13 +110,13 @@ class FrameDataset(Dataset[dict[str, Any]]):
         elif self._normalize:
             signal = min_max(steps)
         else:
-            signal = steps * self._scale[index][:, None]
+            signal = steps * own["scale"][:, None]
         signal[~has_lead] = torch.nan
         return {
             "signal": signal,
             "has_lead": has_lead,
-            "target": self._target[index].float(),
-            "patient": int(self._patient[index]),
-            "recording": self._recording_ids[int(self._recording[index])],
-            "segment": int(self._segment[index]),
+            "target": own["target"].float(),
+            "patient": int(own["patient"]),
+            "recording": self._recording_ids[int(own["recording"])],
+            "segment": int(own["segment"]),
         }

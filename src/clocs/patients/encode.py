@@ -235,14 +235,12 @@ class CutRecording:
         return replace(self, findings=tuple(findings), reading=self.reading | {"notes": notes})
 
 
-def cut_each(
-    recordings: Iterable[Recording], spec: InputSpec, *, correct: bool = False
-) -> list[CutRecording | ClocsError]:
+def cut_each(recordings: Iterable[Recording], spec: InputSpec) -> list[CutRecording | ClocsError]:
     """Each recording as an encoder sees it, and what may be wrong with it; or why it has no window.
 
     They may have equal names, and be of any mixture of rates, leads and lengths.
     """
-    examined = [examine(one, correct=correct) for one in recordings]
+    examined = [examine(one) for one in recordings]
     own = (placed(one, spec.known, spec.leads) for one, _ in examined)
     made = (one for run in group_runs(own, shape_of, TOGETHER) for one in cut_run(run, spec))
     return [

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.errors import SettingError, suggestion
-from clocs.registry import Option, rows_in
+from clocs.registry import Option, find_row, rows_in
 
 if TYPE_CHECKING:
     from clocs.evaluation.labeled import ProtocolOutput
@@ -51,6 +50,4 @@ PROTOCOLS = rows_in(__name__, EvaluationProtocol)
 
 def find_protocol(name: str) -> EvaluationProtocol:
     """The row of that name."""
-    if name not in PROTOCOLS:
-        raise SettingError(f"there is no protocol {name!r}; {suggestion(name, PROTOCOLS)}")
-    return PROTOCOLS[name]
+    return find_row(PROTOCOLS, name, "protocol")
