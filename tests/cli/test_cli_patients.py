@@ -134,7 +134,7 @@ def test_embed_refuses_wrong_arguments_before_reading_and_overwrites_nothing_els
     before = mine.read_bytes()
     out = ("--out", tmp_path / "e.parquet")
     for words, arguments in {
-        "holds no embeddings; give another `out`": (run, record, "--out", mine),
+        "exists and is no such table; give another `out`": (run, record, "--out", mine),
         "a folder; give the name": (run, record, "--out", folder),
         "`rate` is nan": (run, record, "--rate", "nan", *out),
         "`rate` is inf": (run, record, "--rate", "inf", *out),

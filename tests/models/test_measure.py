@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -295,3 +296,22 @@ def test_what_was_assumed_and_what_may_be_wrong_is_said(
     found = clocs.measure(clocs.read(file))
     assert "; ".join(found.notes) == row["notes"]
     assert found.to_dict()["notes"] == list(found.notes)
+
+
+def test_a_table_is_replaced_and_a_recording_or_other_tables_are_not(
+    file: Path, tmp_path: Path
+) -> None:
+    vectors = tmp_path / "embeddings.parquet"
+    clocs.embed("cmsmlc-many-leads", file, rate=500).save(vectors)
+    for mine in (file, vectors):
+        before = mine.read_bytes()
+        for call in (measure_table, partial(clocs.predict, "rhythm-chapman")):
+            with pytest.raises(SettingError, match="exists and is no such table"):
+                call(file, rate=500, out=mine)
+        assert mine.read_bytes() == before
+    for ending in ("csv", "parquet", "json", "fhir.json"):
+        out = tmp_path / f"found.{ending}"
+        for _ in range(2):
+            measure_table(file, rate=500, out=out)
+        out.write_bytes(b"")
+        measure_table(file, rate=500, out=out)

@@ -24,7 +24,7 @@ from clocs.measurements.quality import SignalQuality, signal_quality
 from clocs.measurements.waves import Waves
 from clocs.models.delineator import WEIGHTS, delineate
 from clocs.models.fhir import SUFFIX, fhir_bundle
-from clocs.patients.embeddings import check_table
+from clocs.patients.embeddings import TABLE_MARK, check_table
 from clocs.patients.rows import write_rows
 from clocs.patients.sources import stores_and_files
 from clocs.recording import Recording, check_varies, notes_of
@@ -171,7 +171,7 @@ def measure_table(
         what was assumed and what may be wrong; `problem` says why nothing was measured.
     """
     if out is not None:
-        check_table(Path(out), (*TABLES, SUFFIX))
+        check_table(Path(out), (*TABLES, SUFFIX), TABLE_MARK)
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     bundle = Path(out) if out is not None and str(out).endswith(SUFFIX) else None
     if bundle and waves:

@@ -37,7 +37,7 @@ from clocs.models.classifier import (
 from clocs.models.fhir import SUFFIX, fhir_bundle
 from clocs.patients.cohort import Cohort
 from clocs.patients.embed import store_windows
-from clocs.patients.embeddings import check_table
+from clocs.patients.embeddings import TABLE_MARK, check_table
 from clocs.patients.encode import (
     CutRecording,
     InputSpec,
@@ -120,7 +120,7 @@ def predict(
     if over_time is not None and not 0 <= over_time < math.inf:
         raise SettingError(f"`over_time` is {over_time:g}; give the seconds of a stretch, or 0")
     if out is not None:
-        check_table(Path(out), (".parquet", ".csv", SUFFIX))
+        check_table(Path(out), (".parquet", ".csv", SUFFIX), TABLE_MARK)
         if over_time is not None and str(out).endswith(SUFFIX):
             raise SettingError("FHIR Observations are of whole recordings; leave out `over_time`")
     classifier = as_classifier(model)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from clocs.sealed import footer_of, is_sealed
 
 FORMAT = 2
 _METADATA_KEY = "clocs.embeddings"
+TABLE_MARK = r"problem\b|model-name"  # of tables of recordings, and of those in FHIR
 _AT_ONCE = 65_536  # vectors processed together
 
 
@@ -191,8 +193,8 @@ def _no_embeddings(path: Path, why: str) -> StoreError:
     return StoreError(f"{path} holds no embeddings ({why}); make them with `clocs embed`")
 
 
-def check_table(path: Path, suffixes: Sequence[str]) -> None:
-    """SettingError where a table cannot be written there."""
+def check_table(path: Path, suffixes: Sequence[str], mark: str) -> None:
+    """SettingError where a table cannot be written, or would replace what `mark` is not in."""
     if not path.name.endswith(tuple(suffixes)):
         raise SettingError(f"`out` is {path}; give a name that ends in {' or '.join(suffixes)}")
     if path.is_dir():
@@ -200,18 +202,18 @@ def check_table(path: Path, suffixes: Sequence[str]) -> None:
     folder = next(one for one in path.absolute().parents if one.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise SettingError(f"{folder} cannot be written to; give another `out`")
+    if path.exists():
+        with path.open("rb") as file:
+            held = file.read(16_384) + footer_of(file)
+        if held and not re.search(mark.encode(), held):
+            raise SettingError(
+                f"{path} exists and is no such table; give another `out`, or delete it"
+            )
 
 
 def expect_replaceable(path: Path) -> None:
     """SettingError where embeddings would be written over something else."""
-    check_table(path, (".parquet",))
-    if path.exists():
-        with path.open("rb") as file:
-            ours = _METADATA_KEY.encode() in footer_of(file)
-        if not ours:
-            raise SettingError(
-                f"{path} exists and holds no embeddings; give another `out`, or delete it"
-            )
+    check_table(path, (".parquet",), _METADATA_KEY)
 
 
 def collect(
