@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Self
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 # Control characters but the line break, separators of lines, marks that reverse text.
 STEERING = re.compile("(?!\n)[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -63,6 +65,13 @@ def suggestion(given: str, known: Iterable[str], otherwise: str = "choose one of
     if close := get_close_matches(str(given).lower(), lower, n=1):
         return f"did you mean {lower[close[0]]}?"
     return f"{otherwise} {', '.join(names) or 'none'}"
+
+
+def find_row(rows: Mapping[str, T], name: str, kind: str) -> T:
+    """The row of that name; SettingError names what was most likely meant."""
+    if name not in rows:
+        raise SettingError(f"there is no {kind} {name!r}; {suggestion(name, rows)}")
+    return rows[name]
 
 
 def with_extra(name: str) -> str:

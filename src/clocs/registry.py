@@ -13,7 +13,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Protocol, TypeVar
 
-from clocs.errors import SettingError, suggestion
+from clocs.errors import SettingError
 
 
 class Named(Protocol):
@@ -22,7 +22,6 @@ class Named(Protocol):
 
 
 Row = TypeVar("Row", bound=Named)
-T = TypeVar("T")
 
 
 def rows_in(package: str, kind: type[Row]) -> dict[str, Row]:
@@ -37,13 +36,6 @@ def rows_in(package: str, kind: type[Row]) -> dict[str, Row]:
             if isinstance(value, kind) and found.setdefault(value.name, value) is not value:
                 raise ValueError(f"two rows of {package} are called {value.name!r}")
     return found
-
-
-def find_row(rows: Mapping[str, T], name: str, kind: str) -> T:
-    """The row of that name; SettingError names what was most likely meant."""
-    if name not in rows:
-        raise SettingError(f"there is no {kind} {name!r}; {suggestion(name, rows)}")
-    return rows[name]
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from clocs.errors import SettingError, SourceError, UnusableError, first_of
+from clocs.errors import SettingError, SourceError, UnusableError, find_row, first_of
 from clocs.files import MAX_HEADER_BYTES, MAX_TABLE_BYTES
 from clocs.formats.base import SEXES
 from clocs.formats.source import Source, open_source, stem
 from clocs.formats.wfdb import WFDB
 from clocs.formats.wfdb_header import Header, parse_header
 from clocs.recording import FrameSpec, Recording
-from clocs.registry import Option, chosen_options, find_row, rows_in
+from clocs.registry import Option, chosen_options, rows_in
 
 if TYPE_CHECKING:
     import polars as pl

@@ -28,7 +28,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from clocs._version import __version__
-from clocs.errors import FileError, SettingError, SourceError, UnusableError
+from clocs.errors import FileError, SettingError, SourceError, UnusableError, find_row
 from clocs.files import (
     MAX_TABLE_BYTES,
     PUBLIC,
@@ -39,7 +39,6 @@ from clocs.files import (
     write_atomic,
     writing,
 )
-from clocs.registry import find_row
 
 CONNECTIONS = 8
 ATTEMPTS = 6  # in a row that a server may fail without sending anything of use

@@ -23,8 +23,8 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from clocs.encoders.base import Encoder, EncoderRow, Weights
-from clocs.errors import ClocsError, SettingError
-from clocs.registry import find_row, rows_in
+from clocs.errors import ClocsError, SettingError, find_row
+from clocs.registry import rows_in
 
 ENCODERS: dict[str, Callable[..., Encoder | nn.Module]] = {
     row.name: row.make for row in rows_in("clocs.encoders", EncoderRow).values()

@@ -15,14 +15,13 @@ import torch
 from clocs.encoders.base import Encoder
 from clocs.encoders.cnn import block_implementation
 from clocs.encoders.make import is_multilead, make_encoder, takes_mv
-from clocs.errors import SettingError
+from clocs.errors import SettingError, find_row
 from clocs.frames.frames import SEVERAL, Frames
 from clocs.frames.views import Views
 from clocs.pretraining import Method, Objective
 from clocs.pretraining.methods import METHODS
 from clocs.pretraining.perturbations import parse
 from clocs.recording import FrameSpec
-from clocs.registry import find_row
 from clocs.training import Settings
 from clocs.training.card import CENTERED, IN_MV, NORMALIZATION, STANDARDIZED, Card, TrainedOn
 from clocs.training.checkpoint import Checkpoint, hashed_recordings, salt_of

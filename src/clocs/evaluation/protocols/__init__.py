@@ -1,7 +1,4 @@
-"""Evaluation protocols; the rows that the modules here declare are in `PROTOCOLS`.
-
-The modules are light: what needs torch is imported when a protocol runs.
-"""
+"""Evaluation protocols; the rows that the modules here declare are in `PROTOCOLS`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from clocs.registry import Option, find_row, rows_in
+from clocs.errors import find_row
+from clocs.registry import Option, rows_in
 
 if TYPE_CHECKING:
     from clocs.evaluation.labeled import ProtocolOutput
