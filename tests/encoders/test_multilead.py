@@ -319,8 +319,11 @@ def test_a_step_is_one_graph_that_computes_the_same(monkeypatch: pytest.MonkeyPa
 def test_the_compiled_gradient_of_a_shortcut_of_odd_length_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # or a pool of processes would be started for it, each of which imports torch
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+    # or a pool of processes would be started for it, each of which imports torch, and many programs
+    # compiled to learn what the processor can do
+    plain = {"compile_threads": 1, "cpp.vec_isa_ok": False, "cpp_cache_precompile_headers": False}
+    for name, value in plain.items():
+        monkeypatch.setattr(f"torch._inductor.config.{name}", value)
     h = torch.randn(2, 3, 1, 7, requires_grad=True)
     toward = torch.randn(2, 3, 1, 4)
 
