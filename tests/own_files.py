@@ -1,4 +1,4 @@
-"""Trees of files as people have them, for tests: written with the real libraries."""
+"""Trees of files as people have them, for tests: written as by the real libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import wfdb
+
+from plain_wfdb import write_record
 
 
 def walk(samples: int, leads: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -29,14 +30,10 @@ def record(
 ) -> Path:
     """A WFDB record; its header's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    n = len(leads)
     key = zlib.crc32(f"{folder.name}/{name}".encode()) if seed is None else seed
-    wfdb.wrsamp(
-        name, fs=rate, units=["mV"] * n, sig_name=list(leads), fmt=["16"] * n,
-        d_signal=walk(round(seconds * rate), n, key), adc_gain=[1000.0] * n,
-        baseline=[0] * n, comments=list(comments), write_dir=str(folder),
-    )  # fmt: skip
-    return folder / f"{name}.hea"
+    digital = walk(round(seconds * rate), len(leads), key)
+    gain = [1000.0] * len(leads)
+    return write_record(folder, name, digital, leads, rate=rate, gain=gain, comments=comments)
 
 
 def several(folder: Path, count: int, **fields: Any) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import edfio
 import numpy as np
-import wfdb
 from numpy.typing import NDArray
 
 import clocs
@@ -17,6 +16,7 @@ from clocs.datasets.synthetic import GAIN, Synthetic
 from clocs.frames.splits import assign
 from clocs.recording import STANDARD_LEADS
 from own_files import record, several
+from plain_wfdb import write_record
 from published_records import TWELVE, zipped
 from spreadsheet import write_spreadsheet
 from ward import write_ward
@@ -59,13 +59,9 @@ def _record(
     folder: Path, name: str, signal: NDArray[np.int16], leads: Sequence[str], *comments: str
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    n = len(leads)
     rows = [STANDARD_LEADS.index(lead) for lead in leads]
-    wfdb.wrsamp(
-        name, fs=500, units=["mV"] * n, sig_name=list(leads), fmt=["16"] * n,
-        d_signal=signal[rows].T.astype(np.int64), adc_gain=[GAIN] * n, baseline=[0] * n,
-        comments=list(comments), write_dir=str(folder),
-    )  # fmt: skip
+    gain = [GAIN] * len(leads)
+    write_record(folder, name, signal[rows].T, leads, rate=500, gain=gain, comments=comments)
 
 
 def _chapman(folder: Path, signals: list[NDArray[np.int16]]) -> None:

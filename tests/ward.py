@@ -1,4 +1,4 @@
-"""A folder as a ward leaves it behind: the tutorial's, written with the formats' own libraries."""
+"""A folder as a ward leaves it behind: the tutorial's, as the formats' own libraries write it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import openpyxl
 import pydicom
-import wfdb
 from edfio import Edf, EdfSignal, Patient
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
 from clocs.datasets.synthetic import Synthetic
 from clocs.recording import STANDARD_LEADS, Recording
+from plain_wfdb import write_record
 
 PATIENTS, RECORDINGS, SECONDS = 120, 2, 12.0
 _TWELVE_LEAD = "1.2.840.10008.5.1.4.1.1.9.1.1"
@@ -45,12 +45,7 @@ def _wfdb(folder: Path, one: Recording) -> str:
     """Twelve leads, in the layout of most published sets."""
     place = folder / "cart 1"
     place.mkdir(parents=True, exist_ok=True)
-    n = len(one.leads)
-    wfdb.wrsamp(
-        one.id, fs=one.rate, units=["mV"] * n, sig_name=list(one.leads), fmt=["16"] * n,
-        d_signal=one.digital.T.astype(np.int64), adc_gain=one.gain.tolist(), baseline=[0] * n,
-        write_dir=str(place),
-    )  # fmt: skip
+    write_record(place, one.id, one.digital.T, one.leads, rate=one.rate, gain=one.gain.tolist())
     return f"cart 1/{one.id}"
 
 
@@ -109,7 +104,7 @@ def _csv(folder: Path, one: Recording) -> str:
     """Two channels of a spreadsheet in German: semicolons, decimal commas, milliseconds."""
     place = folder / "Export Höhn"
     place.mkdir(parents=True, exist_ok=True)
-    values = one.select(["II", "V5"]).signal.T
+    values = one.select(["II", "V5"]).signal.T.tolist()
     lines = ["time_ms;chan 1;chan 2"]
     lines += [f"{k * 2};{a:.3f};{b:.3f}".replace(".", ",") for k, (a, b) in enumerate(values)]
     (place / f"{one.id}.CSV").write_text("\n".join(lines) + "\n", encoding="utf-8")

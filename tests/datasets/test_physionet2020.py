@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import wfdb
 
 from clocs.datasets.base import Dataset, open_dataset
 from clocs.datasets.physionet import PhysioNet2020
 from clocs.errors import SourceError, UnusableError
 from clocs.recording import STANDARD_LEADS, Recording
+from plain_wfdb import write_record
 
 RNG = np.random.default_rng(0)
 
@@ -26,11 +26,8 @@ def record(
 ) -> None:
     n = len(leads)
     comments = ["Age: -1", "Sex: Female", "Rx: Unknown"] + ([f"Dx: {dx}"] if dx is not None else [])
-    wfdb.wrsamp(
-        name, fs=500, units=["mV"] * n, sig_name=list(leads), fmt=["16"] * n,
-        d_signal=RNG.integers(-500, 500, (samples, n)), adc_gain=[1000.0] * n, baseline=[0] * n,
-        comments=comments, write_dir=str(folder),
-    )  # fmt: skip
+    digital = RNG.integers(-500, 500, (samples, n))
+    write_record(folder, name, digital, leads, rate=500, gain=[1000.0] * n, comments=comments)
 
 
 def read_one(dataset: Dataset, name: str) -> Recording:

@@ -18,7 +18,9 @@ from clocs.formats.read import read
 from clocs.formats.source import open_files, open_source
 from clocs.formats.wfdb import WFDB, read_wfdb
 from clocs.formats.wfdb_signals import decode, samples_in
-from clocs.recording import Gap
+from clocs.recording import STANDARD_LEADS, Gap
+from own_files import walk
+from plain_wfdb import write_record
 from wfdb_files import RNG, bytes_of, signals, write, write_segments
 
 UNPACKED = ["8", "16", "24", "32", "61", "80", "160", "212", "310", "311"]
@@ -96,6 +98,31 @@ def test_samples_do_not_depend_on_where_reading_starts(
     whole = decode(fmt, lambda at, size: data[at : at + size], 0, held)
     part = decode(fmt, lambda at, size: data[at : at + size], start, count)
     assert np.array_equal(part, whole[start : start + count])
+
+
+@pytest.mark.parametrize(
+    ("leads", "rate", "gain", "comments"),
+    [
+        (("I", "II", "V5"), 100, 1000.0, ()),
+        (STANDARD_LEADS, 500.0, 204.8, ("Age: 74", "Dx: 426783006,164889003")),
+        (("MLII",), 257.5, 200.0, ("Höhn",)),
+    ],
+)
+def test_records_of_other_tests_are_as_wfdb_writes_them(
+    tmp_path: Path, leads: tuple[str, ...], rate: float, gain: float, comments: tuple[str, ...]
+) -> None:
+    n = len(leads)
+    digital = walk(1200, n, 0)
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    wfdb.wrsamp(
+        "r", fs=rate, units=["mV"] * n, sig_name=list(leads), fmt=["16"] * n, d_signal=digital,
+        adc_gain=[gain] * n, baseline=[0] * n, comments=list(comments), write_dir=str(theirs),
+    )  # fmt: skip
+    write_record(ours, "r", digital, leads, rate=rate, gain=[gain] * n, comments=comments)
+    for name in ("r.hea", "r.dat"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
 
 
 def test_a_half_hour_as_mit_bih_publishes_it_equals_wfdb(tmp_path: Path) -> None:
