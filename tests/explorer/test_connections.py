@@ -155,7 +155,7 @@ def test_visitors_beyond_the_limit_are_told_to_come_back_if_all_others_are_busy(
 def test_connections_are_without_delay(session: Session) -> None:
     with (
         serving(session) as served,
-        httpx.Client(base_url=served.url, timeout=unhurried.SECONDS) as client,
+        unhurried.client(base_url=served.url) as client,
     ):
         assert client.get("/api/projection").status_code == 200
         (one,) = served.connections

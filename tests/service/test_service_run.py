@@ -42,7 +42,7 @@ class Running:
     known: dict[str, str]  # headers
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=self.known, timeout=unhurried.SECONDS)
+        return unhurried.client(base_url=self.url, headers=self.known)
 
 
 @contextmanager
