@@ -116,7 +116,7 @@ def main() -> None:
         with torch.no_grad():
             sums, _ = explainer.frame_logits(x)
             k = int(sums.sum(dim=0).argmax())
-            effects, before = explainer.effects(x, k), explainer.mean_logit(x, k)
+            effects, before = explainer.effects(x, k), explainer.logit(x, k)
             unknowing = control.effects(x, k)
         absent = np.isnan(effects)
         alike.append(float(spearmanr(effects[~absent], unknowing[~absent]).statistic))
@@ -134,7 +134,7 @@ def main() -> None:
                     lines = explainer.deleted(x, marked, share)
                     others = elsewhere(explainer, x, marked, share, rng)
                     for how, left in (("straight line", lines), ("another place", others)):
-                        fall = before - explainer.mean_logit(left, k)
+                        fall = before - explainer.logit(left, k)
                         falls.setdefault((how, name, share), []).append(fall)
     print(f"{given.recordings} recordings of test patients of {store.manifest.dataset}")
     print(f"rank correlation of maps, trained and random weights: {np.mean(alike):.2f}")

@@ -13,6 +13,7 @@ from torch import Tensor
 import clocs
 from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
+from clocs.evaluation.labeled import LabeledPart, RecordingVectors, rows_with_label
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier, moves_of
 from clocs.models.explain import module_input
@@ -114,6 +115,33 @@ def test_the_module_gives_what_clocs_predict_gives_of_a_store(
     with torch.no_grad():
         found = classifier.to_module()(inputs(classifier, small_store)).numpy()
     assert np.abs(found - expected[order]).max() < 1e-5
+
+
+@pytest.mark.parametrize("maxima", [True, False])
+def test_of_maxima_over_time_a_recording_has_the_greatest_of_its_frames(
+    maxima: bool, frames: Frames, small_store: Store
+) -> None:
+    made = untrained(frames, Plan("random", encoder="voltage", embedding_dim=80))[0]
+    assert made.card.maxima
+    encoder = replace(made, card=replace(made.card, maxima=maxima))
+    classifier, recording = some_classifier(encoder), small_store.recording(0)
+    z = embed_recordings(encoder, [recording], level="frame").vectors
+    assert len(z) > 1 and (z[:, 8:16] != z[0, 8:16]).any()
+    own = z.astype(np.float64).mean(axis=0)
+    if maxima:
+        own[8:16] = z[:, 8:16].max(axis=0)
+    expected = classifier.probabilities(classifier.logits(torch.from_numpy(own[None, None])))
+
+    table = predict_recordings(classifier, [recording])
+    found = table.select(f"p({label})" for label in classifier.card.labels).to_numpy()
+    assert np.allclose(found, expected, atol=1e-5)
+    module = classifier.to_module()
+    with torch.no_grad():
+        seen = module(torch.from_numpy(module_input(encoder, recording))[None])
+    assert torch.allclose(seen.double(), expected, atol=1e-5)
+    part = LabeledPart(frames, rows_with_label(frames, None, leads_at_once=True), "recording")
+    row = [frames.recording_ids[n] for n in frames.recording[part.frame]].index(recording.id)
+    assert np.allclose(RecordingVectors([encoder], "cpu").of(part)[0, row], own, atol=1e-5)
 
 
 def test_gradients_reach_normalized_frames_and_logits_train(

@@ -55,6 +55,9 @@ def test_what_is_read_is_what_was_written(saved: Path, checkpoint: Checkpoint) -
     assert card.trained_on == checkpoint.card.trained_on
     assert card == load_checkpoint(saved.with_suffix(".safetensors")).card
     assert parse_card(card.json()) == card
+    assert b"maxima" not in card.json()  # as versions wrote it that did not know it
+    maxima = replace(card, maxima=True)
+    assert parse_card(maxima.json()) == maxima
 
 
 def test_every_flipped_bit_of_a_card_is_refused_or_changes_nothing(saved: Path) -> None:

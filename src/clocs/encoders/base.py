@@ -44,6 +44,11 @@ class Encoder(ABC):
     # whether a step of it can be captured as a CUDA graph: it never waits for the host
     capturable: ClassVar[bool] = True
 
+    @property
+    def maxima(self) -> slice:
+        """Which numbers of an embedding are maxima over time."""
+        return slice(0)
+
     @abstractmethod
     def parameters(self, keys: Tensor) -> Weights:
         """Initial weights of the members with these keys, (members, …) each."""

@@ -61,6 +61,11 @@ class MultiLead(Residual):
             )
 
     @property
+    def maxima(self) -> slice:
+        width = (self.embedding_dim - self.branch) // 2
+        return slice(width, 2 * width)
+
+    @property
     def network(self) -> Network:
         width = (self.embedding_dim - self.branch) // 2
         return _multilead(len(self.leads), self.samples, width)

@@ -200,7 +200,7 @@ def _same_encoder(groups: Sequence[Sequence[Checkpoint]]) -> list[list[int]]:
     kinds: dict[str, list[int]] = {}
     for number, group in enumerate(groups):
         card = group[0].card
-        kind = repr((sorted(card.encoder.items()), card.normalization))
+        kind = repr((sorted(card.encoder.items()), card.normalization, card.maxima))
         kinds.setdefault(kind, []).append(number)
     return list(kinds.values())
 

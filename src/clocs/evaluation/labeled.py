@@ -227,7 +227,7 @@ class RecordingVectors:
         self._vectors = torch.zeros((len(self._distinct), 0, 0), dtype=torch.float64)
 
     def of(self, part: LabeledPart) -> Tensor:
-        """(members, recordings, dim) the mean over the rows of each, in float64 on the CPU."""
+        """(members, recordings, dim) by all rows of each, in float64 on the CPU."""
         wanted = part.frames.recording[part.frame].tolist()
         new = [recording not in self._row for recording in wanted]
         if any(new):
@@ -248,17 +248,24 @@ class RecordingVectors:
 
     @torch.no_grad()
     def _embedded(self, part: LabeledPart) -> Tensor:
-        """Rows are encoded some at a time; of recordings only the sum is kept."""
+        """Rows are encoded some at a time; of recordings only sums and maxima are kept."""
         place, count = torch.from_numpy(part.place).to(self._device), len(part)
-        total, start = torch.zeros(0), 0
+        total, greatest, start = torch.zeros(0), torch.zeros(0), 0
+        maxima = self._distinct[0].maxima
         pieces = embedded_pieces(self._distinct, part.frames, part.rows, self._device, self._cache)
         for z in pieces:
             if not start:
                 total = z.new_zeros((len(z), count, z.shape[-1]), dtype=torch.float64)
-            total.index_add_(1, place[start : start + z.shape[1]], z.double())
+                greatest = torch.full_like(total[..., maxima], -torch.inf)
+            own = place[start : start + z.shape[1]]
+            total.index_add_(1, own, z.double())
+            tops = z[..., maxima].double()
+            greatest.scatter_reduce_(1, own[:, None].expand(tops.shape), tops, "amax")
             start += z.shape[1]
         rows = torch.bincount(place, minlength=count).double()
-        return expect_finite(total / rows[None, :, None]).cpu()
+        total /= rows[:, None]
+        total[..., maxima] = greatest
+        return expect_finite(total).cpu()
 
 
 @dataclass(frozen=True)

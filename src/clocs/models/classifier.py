@@ -212,10 +212,16 @@ class MemberNetworks(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (n, leads, samples) -> (n, classes)."""
-        logits = [
-            layer(encoder(x)) for encoder, layer in zip(self.encoders, self.heads, strict=True)
-        ]
-        return torch.stack(logits).mean(dim=0)
+        return self.logits(self.embedded(x))
+
+    def embedded(self, x: Tensor) -> Tensor:
+        """x: (n, leads, samples) -> (n, members · dim)."""
+        return torch.cat([encoder(x) for encoder in self.encoders], dim=1)
+
+    def logits(self, z: Tensor) -> Tensor:
+        """z: (…, members · dim) -> (…, classes)."""
+        each = zip(self.heads, z.chunk(len(self.heads), dim=-1), strict=True)
+        return torch.stack([layer(own) for layer, own in each]).mean(dim=0)
 
 
 class ClassifierModule(RecordingModule):
@@ -227,8 +233,10 @@ class ClassifierModule(RecordingModule):
         moves: (2, leads + 1, classes) how they are scaled and moved before, by number of leads.
     """
 
+    network: MemberNetworks
     temperature: Tensor
     moves: Tensor
+    maxima: Tensor
 
     def __init__(self, card: ClassifierCard, encoders: Sequence[Checkpoint], head: Weights) -> None:
         first = encoders[0]
@@ -241,16 +249,27 @@ class ClassifierModule(RecordingModule):
         self.register_buffer("temperature", torch.tensor(card.temperature))
         self.register_buffer("moves", moves_of(card).float())
         self._moved = bool(card.by_leads)
+        numbers = torch.arange(first.encoder.embedding_dim)
+        each = [torch.isin(numbers, numbers[one.maxima]) for one in encoders]
+        self.register_buffer("maxima", torch.cat(each), persistent=False)
+        self._has_maxima = any(one.card.maxima for one in encoders)
         self.eval()
 
     def logits(self, x: Tensor) -> Tensor:
-        """x: (batch, leads, samples) -> (batch, classes): the mean over views that have a signal.
+        """x: (batch, leads, samples) -> (batch, classes): by all views that have a signal.
 
         Not calibrated; for a loss such as cross-entropy. nan where no view has a signal.
         """
-        rows, there = self.rows(x)
-        total = rows.masked_fill(~there[..., None], 0).sum(dim=1)
-        return total / there.sum(dim=1, keepdim=True)
+        z, there = self.rows(x)
+        missing = ~there[..., None]
+        mean = z.masked_fill(missing, 0).sum(dim=1) / there.sum(dim=1, keepdim=True)
+        if self._has_maxima:
+            greatest = z.masked_fill(missing, -torch.inf).amax(dim=1)
+            mean = torch.where(self.maxima, greatest, mean)
+        return self.network.logits(mean)
+
+    def embedded(self, x: Tensor) -> Tensor:
+        return self.network.embedded(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, leads, samples) -> (batch, classes): calibrated probabilities."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from clocs.errors import SettingError, suggestion
 from clocs.formats.read import read
-from clocs.models.classifier import Classifier, as_classifier
+from clocs.models.classifier import Classifier, as_classifier, probability_column
 from clocs.models.predict import predict_recordings
 from clocs.patients.encode import cut_recordings, known_leads, leads_of, placed, with_leads
 from clocs.recording import Recording, flat_stretches
@@ -179,8 +179,9 @@ class Explainer:
         there = (~x.isnan()).any(dim=1).numpy()  # neither absent nor flat throughout
         own_rows = rows if known else [lead for lead in rows if lead in recording.leads]
         leads = tuple(lead for lead, seen in zip(own_rows, there, strict=True) if seen)
+        table = predict_recordings(self.classifier, [recording])
+        p = table.select(map(probability_column, self.card.labels)).row(0)
         sums, counts = self.frame_logits(x)
-        p = self._p(sums, counts, len(leads))
         k = self._most_probable(p) if label is None else self.card.labels.index(label)
         first, last = _chosen_frames(
             self.logit_of(k, sums).numpy(), counts.numpy(), spec.seconds, start, seconds
@@ -197,13 +198,12 @@ class Explainer:
         low, high = _stretch(
             found, recording.rate, None if start is None else start - begin, seconds
         )
-        logits = [self.mean_logit(one, k) for one in (part, self.deleted(part, effects))]
-        table = predict_recordings(self.classifier, [recording])
+        logits = [self.logit(one, k) for one in (part, self.deleted(part, effects))]
         return Explanation(
             recording=recording,
             label=self.card.labels[k],
-            probability=float(p[k]),
-            probabilities=dict(zip(self.card.labels, p.tolist(), strict=True)),
+            probability=p[k],
+            probabilities=dict(zip(self.card.labels, p, strict=True)),
             leads=leads,
             start=float(at[low]) / recording.rate,
             attribution=found[:, low:high],
@@ -211,11 +211,6 @@ class Explainer:
             logit_without=logits[1],
             abstained=table["abstained"][0],
         )
-
-    def _p(self, sums: Tensor, counts: Tensor, leads: int) -> Tensor:
-        """(classes,) calibrated probabilities of a recording with so many leads."""
-        mean = sums.sum(dim=0, keepdim=True) / counts.sum()
-        return self.classifier.probabilities(self.classifier.moved(mean, [leads]))[0]
 
     def _at(
         self, effects: NDArray[np.float32], seconds: NDArray[np.float64]
@@ -229,10 +224,10 @@ class Explainer:
         made[:, seconds > frames * samples / self.module.rate] = np.nan
         return made
 
-    def _most_probable(self, p: Tensor) -> int:
+    def _most_probable(self, p: Sequence[float]) -> int:
         """Of the labels at or above their thresholds, or of all where none is."""
-        found = [t is not None and float(p[i]) >= t for i, t in enumerate(self.card.thresholds)]
-        return int((torch.where(torch.tensor(found), p, -1) if any(found) else p).argmax())
+        found = [i for i, t in enumerate(self.card.thresholds) if t is not None and p[i] >= t]
+        return max(found or range(len(p)), key=p.__getitem__)
 
     def logit_of(self, k: int, logits: Tensor) -> Tensor:
         """(n, classes) -> (n,): that of class k; what all exclusive classes share says nothing."""
@@ -245,15 +240,15 @@ class Explainer:
         for part in x.split(max(1, _AT_ONCE // len(x)) * samples, dim=1):
             frames = part.shape[1] // samples
             rows, there = (one[0] for one in self.module.rows(part[None]))
+            rows = self.module.network.logits(rows)
             rows = torch.where(there[:, None], rows, 0).view(-1, frames, rows.shape[-1])
             sums.append(rows.sum(dim=0))
             counts.append(there.view(-1, frames).sum(dim=0))
         return torch.cat(sums), torch.cat(counts)
 
-    def mean_logit(self, x: Tensor, k: int) -> float:
+    def logit(self, x: Tensor, k: int) -> float:
         """Of class k, by (leads, any) in mV."""
-        sums, counts = self.frame_logits(x)
-        return float(self.logit_of(k, sums).sum() / counts.sum())
+        return float(self.logit_of(k, self.module.logits(x[None])))
 
     @property
     def edges(self) -> list[int]:

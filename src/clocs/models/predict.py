@@ -302,7 +302,7 @@ def _of_files(
 
 @dataclass(frozen=True)
 class Means:
-    """Recordings or stretches of them, and their mean vectors."""
+    """Recordings or stretches of them, and the vectors by which they are classified."""
 
     about: list[dict[str, Any]]  # columns of the table, with `rows` and `problem`
     measured: NDArray[np.float64]  # (3, n) ECG's share, share of time that is flat, leads' windows
@@ -320,7 +320,7 @@ def mean_vectors(
     together: int | None = None,
     device: torch.device | str = "cpu",
 ) -> Means:
-    """Encode the windows of all items by all members, and average them.
+    """Encode the windows of all items by all members; of each item their mean, and maxima.
 
     Args:
         classifier: Its members encode.
@@ -328,7 +328,7 @@ def mean_vectors(
         together: Frames of a stretch; None for whole recordings.
         device: Where to compute.
     """
-    first = classifier.encoders[0]
+    first, maxima = classifier.encoders[0], classifier.encoders[0].maxima
     frame, shape = first.card.frame, (len(classifier.encoders), first.encoder.embedding_dim)
     about: list[dict[str, Any]] = []  # of each stretch, as the next three
     sums: list[NDArray[np.float64]] = []
@@ -366,11 +366,12 @@ def mean_vectors(
         own, waiting[:] = queue[: len(batch)], [queue[len(batch) :]]
         starts = np.flatnonzero(np.diff(own, prepend=-1))
         share = window_ecg_share(batch.values, batch.present, frame.rate)
-        totals = np.add.reduceat(z.astype(np.float64), starts, axis=1)
+        totals = _summed(z.astype(np.float64), starts, maxima)
         shares = np.add.reduceat(share, starts, axis=1)
         counts = np.diff(starts, append=len(own))
         for place, number in enumerate(own[starts].tolist()):
-            sums[number] += totals[:, place]
+            both = np.stack([sums[number], totals[:, place]], axis=1)
+            sums[number] = _summed(both, [0], maxima)[:, 0]
             measured[number] += shares[:, place]
             about[number]["rows"] += int(counts[place])
     lost = {key for key, one in zip(keys, about, strict=True) if one["problem"] and key in begins}
@@ -379,11 +380,21 @@ def mean_vectors(
         about[n] |= readings.get(keys[n], {}) if about[n]["problem"] is None else {}
         if not about[n]["rows"] and about[n]["problem"] is None:
             about[n]["problem"] = _NO_SIGNAL
-    rows = np.array([max(1, about[n]["rows"]) for n in kept])[:, None]
-    vectors = np.array([sums[n] for n in kept]).reshape(-1, *shape) / rows[:, None]
+    rows = np.array([max(1, about[n]["rows"]) for n in kept])[:, None, None]
+    vectors = np.array([sums[n] for n in kept]).reshape(-1, *shape)
+    vectors /= np.where(np.isin(np.arange(shape[1]), np.arange(shape[1])[maxima]), 1, rows)
     found = np.array([measured[n] for n in kept]).reshape(-1, 3).T
     found[:2] /= np.maximum(found[2], 1)
     return Means([about[n] for n in kept], found, vectors.transpose(1, 0, 2).astype(np.float32))
+
+
+def _summed(
+    z: NDArray[np.float64], starts: Sequence[int] | NDArray[np.int64], maxima: slice
+) -> NDArray[np.float64]:
+    """(members, n, dim) -> sums from each start on; of maxima, none negative, the greatest."""
+    made = np.asarray(np.add.reduceat(z, starts, axis=1))
+    made[..., maxima] = np.maximum.reduceat(z[..., maxima], starts, axis=1)
+    return made
 
 
 @dataclass(frozen=True)

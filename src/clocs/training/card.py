@@ -97,6 +97,8 @@ class Card:
     recording_hashes: bool = True  # whether the weights file lists the recordings it has seen
     salt: str = ""  # salt of these hashes, hexadecimal
     normalization: str = NORMALIZATION  # how the encoder's input is normalized
+    # whether of the maxima over time in its vectors a recording has the greatest, not the mean
+    maxima: bool = False
     notice: str = NOTICE  # for anyone who passes the checkpoint on
     weights_sha256: str = ""  # hash of the weights file
     clocs: str = __version__  # the version that wrote it
@@ -124,6 +126,8 @@ class Card:
         for one in facts["trained_on"]:
             if one["folds"] is None:  # as in cards of earlier versions
                 del one["folds"]
+        if not facts["maxima"]:  # as in cards of earlier versions
+            del facts["maxima"]
         facts = spelled_for_files(facts)
         facts["sha256"] = own_hash(facts)
         return json.dumps(facts, indent=2, ensure_ascii=False).encode()
@@ -177,7 +181,7 @@ def parse_card(content: bytes) -> Card:
         raise CheckpointError(
             "it differs from its own hash, so it was damaged or changed; copy the checkpoint again"
         )
-    facts = spelled_in_code(facts)
+    facts = {"maxima": False} | spelled_in_code(facts)
     unknown = facts.keys() ^ {field.name for field in fields(Card)}
     if unknown:
         raise ValueError(f"its fields differ: {', '.join(sorted(unknown)):.100}")

@@ -75,6 +75,11 @@ class Checkpoint:
         return make_encoder(**self.card.encoder)
 
     @property
+    def maxima(self) -> slice:
+        """Numbers of a recording's vector that are the greatest of its frames, not their mean."""
+        return self.encoder.maxima if self.card.maxima else slice(0)
+
+    @property
     def fingerprint(self) -> str:
         """The sha256 of the weights file, even before it is written."""
         if self.card.weights_sha256:
@@ -342,7 +347,7 @@ class RecordingModule(nn.Module):
         return made.flatten(1, 2).unsqueeze(2), ~missing.flatten(1)
 
     def rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x: (batch, leads, any) in mV -> what the network makes of each view, (batch, views, …).
+        """x: (batch, leads, any) in mV -> the embedding of each view, (batch, views, …).
 
         Returns:
             Also (batch, views): which of them count. Rows of the others are of no meaning.
@@ -351,11 +356,16 @@ class RecordingModule(nn.Module):
         flat = views.flatten(0, 1)
         if self.training and not bool(there.all()):  # the others would change batch norm
             chosen = there.flatten()
-            own: Tensor = self.network(flat[chosen])
+            own = self.embedded(flat[chosen])
             made = own.new_zeros(len(flat), own.shape[1]).masked_scatter(chosen[:, None], own)
         else:
-            made = self.network(flat)
+            made = self.embedded(flat)
         return made.unflatten(0, (there.shape[0], there.shape[1])), there
+
+    def embedded(self, x: Tensor) -> Tensor:
+        """Normalized frames, (n, leads, samples) -> (n, dim)."""
+        made: Tensor = self.network(x)
+        return made
 
     def _normalized(self, x: Tensor) -> Tensor:
         """(…, samples) in mV -> as the encoder learned on them; a flat one becomes zeros."""

@@ -86,7 +86,9 @@ def predict(
                 {name: tensor[place : place + 1].cpu().clone() for name, tensor in tensors.items()}
                 for tensors in (best.weights, best.buffers)
             )
-            classifiers[member] = with_weights(given.checkpoints[member], *kept)
+            made = with_weights(given.checkpoints[member], *kept)
+            # it learned by the mean logit of frames
+            classifiers[member] = replace(made, card=replace(made.card, maxima=False))
     order = range(len(given.seeds))
     epochs, status = zip(*(facts[m] for m in order), strict=True)
     return given.output(
