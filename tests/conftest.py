@@ -208,14 +208,9 @@ def reads_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own_cache(tmp_path: Path) -> Path:
     """A folder for XDG_CACHE_HOME: empty but for the compiled code, which takes seconds to make."""
-    from clocs.files import cache_folder
+    from compiled_code import with_compiled_code
 
-    folder = tmp_path / "cache"
-    native = folder / "clocs" / "native"
-    native.mkdir(parents=True, mode=0o700)
-    for library in (cache_folder() / "native").glob("[!.]*.so"):
-        shutil.copy(library, native)
-    return folder
+    return with_compiled_code(tmp_path / "cache" / "clocs").parent
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,7 @@ import warm
 from clocs.datasets.pseudonyms import KEY
 from clocs.web.packing import unpack
 from command_line import clocs
+from compiled_code import with_compiled_code
 
 pytest.importorskip("fastapi", reason="the servers need the extras `web` and `serve`")
 pytest.importorskip("faiss", reason="the index needs the extra `search`")
@@ -117,6 +118,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = (archive / f"{RECORDING}010.edf", archive / f"{RECORDING}020.dcm", broken)
     clocs("predict", model, *own, "--out", home / "p.csv", cwd=home, code=1)
     clocs("embed", first, *own, "--out", home / "own.parquet", cwd=home, code=1)
+    with_compiled_code(home / "cache")  # of the servers
     return home
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import clocs
+from compiled_code import with_compiled_code
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "million.py"
 STEPS = ["prepare", "info", "pretrain", "embed", "index", "similar", "explore"]
@@ -32,7 +33,7 @@ def test_every_step_of_the_benchmark_runs_and_finished_steps_are_kept(
         return benchmark["Result"](recordings, 1.0, 1.0, 2**21, 2**21, written)
 
     main.__globals__["run_step"] = run_step
-    monkeypatch.setenv("CLOCS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CLOCS_CACHE", str(with_compiled_code(tmp_path / "cache")))
     monkeypatch.setattr(sys, "argv", [str(BENCHMARK), "--recordings=64", f"--work={tmp_path}"])
     main()
     results = json.loads((tmp_path / "results.json").read_text())

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from compiled_code import with_compiled_code
 from fuzz.target import Given, Target, judge
 from fuzz.worker import BEAT, Job, Tally, load_files, load_samples, make_input, save_failure
 
@@ -77,6 +78,7 @@ def fuzz(
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as given:
         folder = Path(given)
+        with_compiled_code(folder / "cache")
         job = Job(
             table=table,
             targets=list(names),
