@@ -115,7 +115,7 @@ PAGES = (
 PROCESSES = (
     "export", "leaves_the_house", "service_api", "service_run", "five_ways", "ranks", "runner",
     "killed", "files_that_run", "messages", "finetune_resumed", "explorer_run", "outside_encoders",
-    "site",
+    "site", "locks", "temporary_files",
 )  # fmt: skip
 TOGETHER = dict.fromkeys((f"test_{one}.py" for one in PAGES), "pages") | dict.fromkeys(
     (f"test_{one}.py" for one in PROCESSES), "processes"

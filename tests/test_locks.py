@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from clocs.errors import BusyError
 from clocs.files import LOCK, locked
 from clocs.store.store import Store, open_store
@@ -43,7 +44,7 @@ def hold(folder: Path) -> subprocess.Popen[str]:
     return child
 
 
-def kill(child: subprocess.Popen[str]) -> None:
+def kill(child: subprocess.Popen[str] | warm.Process) -> None:
     child.send_signal(signal.SIGKILL)
     child.communicate()
 
@@ -106,7 +107,7 @@ def busy(*arguments: object) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
+def wait_for(path: Path, child: warm.Process) -> None:
     while not path.exists():
         assert child.poll() is None, child.communicate()
         time.sleep(0.002)
@@ -115,7 +116,11 @@ def wait_for(path: Path, child: subprocess.Popen[str]) -> None:
 def test_two_pretrainings_cannot_share_a_folder(small_store: Store, tmp_path: Path) -> None:
     few = ("--embedding-dim", 8, "--patience", 10_000)
     command = ("pretrain", small_store.path, "--out", tmp_path / "run", *few)
-    first = start("-m", "clocs", *command, "--epochs", 10_000)
+    first = warm.Process(
+        *("-m", "clocs", *command, "--epochs", 10_000),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         wait_for(tmp_path / "run" / "log.jsonl", first)
         first.send_signal(signal.SIGSTOP)

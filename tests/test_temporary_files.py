@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+import warm
 from clocs.errors import FileError
 from clocs.files import ReadingLimits
 from clocs.frames.signals import allocate_signals
@@ -60,13 +59,7 @@ def test_a_command_removes_its_temporary_folders_however_it_ends(end: str, tmp_p
         "sys.argv[1:] = ['demo']\n"
         "main.main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.run("-c", code, env=os.environ | {"TMPDIR": str(tmp_path)})
     assert str(tmp_path / "clocs-native-") in done.stdout, done.stderr
     assert list(tmp_path.iterdir()) == []
 
