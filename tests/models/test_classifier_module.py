@@ -122,8 +122,8 @@ def test_of_maxima_over_time_a_recording_has_the_greatest_of_its_frames(
     maxima: bool, frames: Frames, small_store: Store
 ) -> None:
     made = untrained(frames, Plan("random", encoder="voltage", embedding_dim=80))[0]
-    assert made.card.maxima
-    encoder = replace(made, card=replace(made.card, maxima=maxima))
+    assert made.card.maxima == (8, 16)
+    encoder = replace(made, card=replace(made.card, maxima=(8, 16) if maxima else ()))
     classifier, recording = some_classifier(encoder), small_store.recording(0)
     z = embed_recordings(encoder, [recording], level="frame").vectors
     assert len(z) > 1 and (z[:, 8:16] != z[0, 8:16]).any()

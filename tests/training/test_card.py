@@ -56,7 +56,7 @@ def test_what_is_read_is_what_was_written(saved: Path, checkpoint: Checkpoint) -
     assert card == load_checkpoint(saved.with_suffix(".safetensors")).card
     assert parse_card(card.json()) == card
     assert b"maxima" not in card.json()  # as versions wrote it that did not know it
-    maxima = replace(card, maxima=True)
+    maxima = replace(card, maxima=(2, 4))
     assert parse_card(maxima.json()) == maxima
 
 

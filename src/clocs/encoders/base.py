@@ -45,9 +45,9 @@ class Encoder(ABC):
     capturable: ClassVar[bool] = True
 
     @property
-    def maxima(self) -> slice:
-        """Which numbers of an embedding are maxima over time."""
-        return slice(0)
+    def maxima(self) -> tuple[int, ...]:
+        """First and last + 1 of the numbers of an embedding that are maxima over time, or none."""
+        return ()
 
     @abstractmethod
     def parameters(self, keys: Tensor) -> Weights:

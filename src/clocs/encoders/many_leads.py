@@ -61,9 +61,9 @@ class MultiLead(Residual):
             )
 
     @property
-    def maxima(self) -> slice:
+    def maxima(self) -> tuple[int, ...]:
         width = (self.embedding_dim - self.branch) // 2
-        return slice(width, 2 * width)
+        return width, 2 * width
 
     @property
     def network(self) -> Network:

@@ -193,7 +193,7 @@ def export_facts(
     )
     if level == "frame":
         output = f"{EMBEDDING}: float32 (batch, views, {dim}), one per {view}; nan without a signal"
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"maxima": list(card.maxima)} if level == "frame" else {}
     if own is not None:
         sums = "each class by itself" if own.multilabel else "they add up to 1"
         output = (

@@ -97,8 +97,8 @@ class Card:
     recording_hashes: bool = True  # whether the weights file lists the recordings it has seen
     salt: str = ""  # salt of these hashes, hexadecimal
     normalization: str = NORMALIZATION  # how the encoder's input is normalized
-    # whether of the maxima over time in its vectors a recording has the greatest, not the mean
-    maxima: bool = False
+    # first and last + 1 of the numbers of which a recording has the greatest of its frames
+    maxima: tuple[int, ...] = ()  # of all others it has the mean
     notice: str = NOTICE  # for anyone who passes the checkpoint on
     weights_sha256: str = ""  # hash of the weights file
     clocs: str = __version__  # the version that wrote it
@@ -181,7 +181,7 @@ def parse_card(content: bytes) -> Card:
         raise CheckpointError(
             "it differs from its own hash, so it was damaged or changed; copy the checkpoint again"
         )
-    facts = {"maxima": False} | spelled_in_code(facts)
+    facts = {"maxima": []} | spelled_in_code(facts)
     unknown = facts.keys() ^ {field.name for field in fields(Card)}
     if unknown:
         raise ValueError(f"its fields differ: {', '.join(sorted(unknown)):.100}")
@@ -191,7 +191,7 @@ def parse_card(content: bytes) -> Card:
         if facts[name].rate > HIGHEST_RATE or facts[name].samples != facts["encoder"]["samples"]:
             raise ValueError(f"`{name}` is {facts[name]}")
     facts["trained_on"] = tuple(_trained_on(one) for one in facts["trained_on"])
-    for name in ("leads", "labels"):
+    for name in ("leads", "labels", "maxima"):
         facts[name] = tuple(facts[name])
     return Card(**facts)
 
@@ -273,6 +273,8 @@ def _check(facts: dict[str, Any]) -> None:
         _has(facts["metrics"], _Metrics, more=True)
         and min(facts["metrics"]["epochs"], facts["metrics"]["best_epoch"]) >= 0
     )
+    bounds = (0, *facts["maxima"], encoder["embedding_dim"]) if fits["encoder"] else ()
+    fits["maxima"] &= fits["maxima"] and len(bounds) in (2, 4) and sorted(bounds) == [*bounds]
     fits["training"] &= fits["training"] and type(facts["training"].get("lr", 0)) in (int, float)
     _expect_fits(facts, fits)
     if facts["metrics"]["status"] == NOT_FINITE:

@@ -77,7 +77,7 @@ class Checkpoint:
     @property
     def maxima(self) -> slice:
         """Numbers of a recording's vector that are the greatest of its frames, not their mean."""
-        return self.encoder.maxima if self.card.maxima else slice(0)
+        return slice(*self.card.maxima or (0,))
 
     @property
     def fingerprint(self) -> str:

@@ -99,6 +99,7 @@ def outside_encoder(
     trained_on: str | Sequence[Mapping[str, Any]],
     missing_leads: MissingLeads | None = None,
     filters: Mapping[str, Any] | None = None,
+    maxima: Sequence[int] = (),
     output: str | None = None,
     name: str | None = None,
     seed: int = 0,
@@ -123,6 +124,8 @@ def outside_encoder(
             'nan'; such recordings are refused by default.
         filters: Of whole recordings: `band_pass`, `notch` and `baseline`, as `clocs.prepare` has
             them; none by default.
+        maxima: First and last + 1 of the numbers of a vector that are maxima over time: of these, a
+            recording has the greatest of its frames, of others the mean.
         output: Name of the output of an ONNX file that has several.
         name: For tables; that of the file or of the module's class by default.
         seed: Of its training; it also chooses the labeled rows, as for every encoder.
@@ -176,8 +179,12 @@ def outside_encoder(
         labels=(),
         recording_hashes=False,
         normalization=NORMALIZATIONS[normalization],
+        maxima=tuple(maxima),
         weights_sha256=digest.hexdigest(),
     )
+    bounds = (0, *card.maxima, made.embedding_dim)
+    within = len(bounds) in (2, 4) and sorted(bounds) == [*bounds]
+    _expect(within, "maxima", maxima, f"two numbers from 0 to {made.embedding_dim}")
     return OutsideEncoder(
         card,
         weights={key: state[key.removeprefix(PREFIX)][None] for key in made.parameters(_NO_KEYS)},

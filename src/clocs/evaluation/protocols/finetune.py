@@ -88,7 +88,7 @@ def predict(
             )
             made = with_weights(given.checkpoints[member], *kept)
             # it learned by the mean logit of frames
-            classifiers[member] = replace(made, card=replace(made.card, maxima=False))
+            classifiers[member] = replace(made, card=replace(made.card, maxima=()))
     order = range(len(given.seeds))
     epochs, status = zip(*(facts[m] for m in order), strict=True)
     return given.output(

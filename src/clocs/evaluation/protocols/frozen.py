@@ -68,7 +68,7 @@ LINEAR_CONVERGED = EvaluationProtocol(
 
 
 def predict_attentive(given: ProtocolInput, *, head_dropout: float, stop_by: str) -> ProtocolOutput:
-    by_means = [replace(one, card=replace(one.card, maxima=False)) for one in given.checkpoints]
+    by_means = [replace(one, card=replace(one.card, maxima=())) for one in given.checkpoints]
     given = replace(given, checkpoints=by_means, vectors=None)  # logits of frames are averaged
     train, validated = (given.embedded(part) for part in given.parts[:2])
     linear = fit_members(train, validated, given.labels)
