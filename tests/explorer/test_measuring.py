@@ -71,9 +71,9 @@ def measured(page: Page) -> tuple[float, float, float]:
     """What the calipers say: ms, bpm, mV."""
     settle(page)
     text = page.locator("#detail output").inner_text()
-    found = re.fullmatch(r"V1: (\d+) ms, (\d+) bpm, ([\d.]+) mV", text)
+    found = re.fullmatch(r"V1: (\d+) ms, (\d+) bpm, (−?[\d.]+) mV", text)
     assert found, text
-    return float(found[1]), float(found[2]), float(found[3])
+    return float(found[1]), float(found[2]), float(found[3].replace("−", "-"))
 
 
 @pytest.mark.parametrize("size", [LAPTOP])
