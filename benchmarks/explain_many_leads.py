@@ -138,9 +138,9 @@ def main() -> None:
     found: dict[tuple[str, str, float], list[float]] = {}
     whole: list[float] = []
     for x in recordings(explainer, given.store, given.recordings, given.seed):
-        p = probabilities(explainer, x)
+        p = probabilities(explainer, x).tolist()
         k = explainer._most_probable(p)
-        whole.append(float(p[k]))
+        whole.append(p[k])
 
         def left(x: Tensor, k: int = k) -> float:
             return float(probabilities(explainer, x)[k])
