@@ -244,6 +244,7 @@ def test_nobody_is_tested_on_whom_an_encoder_of_others_was_trained_on(
         ({"seed": -1}, "`seed` is -1"),
         ({"maxima": [4, 9]}, r"`maxima` is \[4, 9\]; give two numbers from 0 to 8"),
         ({"maxima": [4]}, r"`maxima` is \[4\]; give two numbers"),
+        ({"maxima": ["2", 4.5]}, "give two numbers from 0 to 8"),
     ],
 )
 def test_a_statement_that_cannot_be_used_is_refused(changed: dict[str, Any], said: str) -> None:

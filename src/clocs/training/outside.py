@@ -183,7 +183,8 @@ def outside_encoder(
         weights_sha256=digest.hexdigest(),
     )
     bounds = (0, *card.maxima, made.embedding_dim)
-    within = len(bounds) in (2, 4) and sorted(bounds) == [*bounds]
+    within = len(bounds) in (2, 4) and all(type(one) is int for one in bounds)
+    within = within and sorted(bounds) == [*bounds]
     _expect(within, "maxima", maxima, f"two numbers from 0 to {made.embedding_dim}")
     return OutsideEncoder(
         card,
