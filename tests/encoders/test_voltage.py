@@ -102,3 +102,14 @@ def test_a_file_a_module_and_a_step_of_another_size_have_one_embedding(checkpoin
 def test_a_recording_in_an_unknown_unit_is_refused(checkpoint: Path) -> None:
     made = embed_recordings(load_checkpoint(checkpoint), [recording(unit="adu")])
     assert "is in adu, and this encoder reads voltages" in made.problems[0][1]
+
+
+def test_training_is_not_compiled_where_that_made_it_wrong() -> None:
+    made = {
+        name: make_encoder(name, embedding_dim=80, samples=200, leads=LEADS, dropout=0)
+        for name in ("voltage", "multilead")
+    }
+    assert {name: one.compiles for name, one in made.items()} == {
+        "voltage": False,
+        "multilead": True,
+    }

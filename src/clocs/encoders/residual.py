@@ -143,6 +143,7 @@ class Residual(Encoder):
     """A residual network, but for its shape, its start and what follows the feature map."""
 
     shares_batches: ClassVar[bool] = True
+    compiles: ClassVar[bool] = False  # whether torch compiles its training on a GPU
 
     def __post_init__(self) -> None:
         if self.samples < SHORTEST:
@@ -215,7 +216,7 @@ class Residual(Encoder):
     ) -> tuple[Tensor, Weights]:
         names, statistics = _names(self)
         shared = ranks.is_shared()  # asked here: the compiler cannot
-        compiled = self.network.masked and is_compiled_for(x) and not shared
+        compiled = self.compiles and is_compiled_for(x) and not shared
         forward = _forward(self, compiled=compiled, shared=shared)
         sizes = _dropped_sizes(self.network, x.shape[1], x.shape[-1]) if self.dropout else []
         z, seen = [], []

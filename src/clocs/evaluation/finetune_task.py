@@ -69,11 +69,13 @@ class FinetuneTask(Head):
         head_dropout: float = 0.0,
         by_auc: bool = False,
         augmentation: Augmentation | None = None,
+        layers: Sequence[Tensor] | None = None,
     ) -> None:
         """As `LinearHead`, but each member starts from a checkpoint.
 
         `encoder_lr` is the learning rate of the encoder as a share of that of the layer on top,
-        `head_dropout` is of embeddings. Together, all members have equally many labeled rows, or
+        `head_dropout` is of embeddings, `layers` are weights (members, dim, classes) and biases
+        (members, classes) to start from. Together, all members have equally many labeled rows, or
         at least a batch: batch norm cannot mask padding.
         """
         self.encoder = checkpoints[0].encoder
@@ -86,14 +88,17 @@ class FinetuneTask(Head):
         self.capturable, self.streamed = self.encoder.capturable, signals.streamed
         self.card = checkpoints[0].card
         self.signals, self.encoder_lr, self.head_dropout = signals, encoder_lr, head_dropout
-        self.augmentation = augmentation or Augmentation()
+        self.augmentation, self.layers = augmentation or Augmentation(), layers
 
     def lr_factor(self, name: str) -> float:
         return 1.0 if name.startswith("head.") else self.encoder_lr
 
     def parameters(self, keys: Tensor) -> Weights:
-        """The checkpoints' encoders; the layer on top is initialized as in torch."""
+        """The checkpoints' encoders; the layer on top as given, or as torch initializes it."""
         dim, classes = self.encoder.embedding_dim, self.train.targets.shape[1]
+        if self.layers is not None:
+            layers = zip(("head.weight", "head.bias"), self.layers, strict=True)
+            return self.initial[0] | {name: one.float() for name, one in layers}
         return self.initial[0] | {
             "head.weight": keyed_random.symmetric(keys, "head.weight", (dim, classes), dim),
             "head.bias": keyed_random.symmetric(keys, "head.bias", (classes,), dim),

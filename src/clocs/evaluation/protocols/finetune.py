@@ -1,4 +1,10 @@
-"""Fine-tuning, the paper's transfer: the encoder and a new linear layer trained together."""
+"""Fine-tuning, the paper's transfer: the encoder and a new linear layer trained together.
+
+Where a recording has the greatest of its frames' maxima, single frames cannot teach the layer all
+of it. There, the layer is solved on vectors of recordings when the encoder has been trained, and it
+starts from the one that is solved on the encoder as it was: with a random layer, the first steps
+would change a good encoder for the worse (Kumar et al. 2022).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,9 @@ from torch import Tensor
 
 from clocs.evaluation import finetune_task
 from clocs.evaluation.labeled import CurveRecorder, ProtocolInput, ProtocolOutput, with_weights
+from clocs.evaluation.logistic import fit_members
 from clocs.evaluation.protocols import HEAD_DROPOUT, STOP_BY, EvaluationProtocol
+from clocs.evaluation.protocols.frozen import predict_linear_converged
 from clocs.registry import Option
 from clocs.training.checkpoint import Checkpoint
 from clocs.training.loop import fit
@@ -40,6 +48,8 @@ def predict(
     train = finetune_task.LabeledWindows.from_part(replace(given.parts[0], per="row"), device)
     validation = finetune_task.LabeledWindows.from_part(given.parts[1], device)
     labels, recorder = given.row_labels, CurveRecorder(given)
+    solves = bool(given.checkpoints[0].card.maxima) and given.parts[1].per == "recording"
+    layers = _layers_on_means(given) if solves else None
     augmentation = finetune_task.Augmentation.of(
         given.parts[0], device, crops=crops, lead_subsets=lead_subsets, gaussian=gaussian
     )
@@ -59,6 +69,7 @@ def predict(
             head_dropout=head_dropout,
             by_auc=stop_by == "auc",
             augmentation=augmentation,
+            layers=None if layers is None else [one[members] for one in layers],
         )
         recorder.members = members
         seeds = [given.seeds[m] for m in members]
@@ -73,7 +84,7 @@ def predict(
         )
         given.check_converged(best, members)
         found = []
-        for part in given.parts[1:]:
+        for part in () if solves else given.parts[1:]:
             own = signals
             if part.frames is not frames:
                 own = signals_of(part.frames, members=len(members), batch_size=0)
@@ -86,17 +97,33 @@ def predict(
                 {name: tensor[place : place + 1].cpu().clone() for name, tensor in tensors.items()}
                 for tensors in (best.weights, best.buffers)
             )
-            made = with_weights(given.checkpoints[member], *kept)
-            # it learned by the mean logit of frames
-            classifiers[member] = replace(made, card=replace(made.card, maxima=()))
+            one = with_weights(given.checkpoints[member], *kept)
+            # without solving, it learned by the mean logit of frames
+            maxima = one.card.maxima if solves else ()
+            classifiers[member] = replace(one, card=replace(one.card, maxima=maxima))
     order = range(len(given.seeds))
     epochs, status = zip(*(facts[m] for m in order), strict=True)
+    per_member = {"best_epoch": list(epochs), "status": list(status)}
+    made = [classifiers[m] for m in order]
+    if solves:
+        solved = predict_linear_converged(
+            replace(given, checkpoints=made, vectors=None, cache=None), strongest_l2=1.0
+        )
+        return replace(solved, per_member=per_member | solved.per_member, curves=recorder.curves)
     return given.output(
         *(torch.stack(part) for part in zip(*(logits[m] for m in order), strict=True)),
-        per_member={"best_epoch": list(epochs), "status": list(status)},
+        per_member=per_member,
         curves=recorder.curves,
-        classifiers=[classifiers[m] for m in order],
+        classifiers=made,
     )
+
+
+def _layers_on_means(given: ProtocolInput) -> tuple[Tensor, Tensor]:
+    """Layers solved on the mean vectors of frames: what single frames are like on average."""
+    by_means = [replace(one, card=replace(one.card, maxima=())) for one in given.checkpoints]
+    given = replace(given, checkpoints=by_means, vectors=None)
+    train, validation = (given.embedded(part) for part in given.parts[:2])
+    return fit_members(train, validation, given.labels).layers()
 
 
 FINETUNE = EvaluationProtocol(
