@@ -21,7 +21,7 @@ from clocs import Checkpoint, Frames, Store
 from clocs.errors import SettingError
 from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier
-from clocs.models.export import Run, difference, load_exported, traced
+from clocs.models.export import Run, _run_of, difference, load_exported, traced
 from clocs.models.model_card import export_facts
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
@@ -109,6 +109,19 @@ def test_what_was_written_gives_what_the_package_gives(exported: Both, small_sto
     found = difference(exported.model, exported.files["onnx"], "onnx", small_store, most=6)
     assert found.recordings == 6
     assert found.to_module < 1e-5 and found.to_package < 1e-5
+
+
+def test_a_check_pools_frames_as_predictions_do(
+    frames: Frames, small_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fewer_stages(8):
+        encoder = untrained(frames, Plan("random", encoder="voltage", embedding_dim=80))[0]
+        assert encoder.card.maxima
+        classifier = some_classifier(encoder)
+        module = classifier.to_module()
+        monkeypatch.setattr("clocs.models.export.load_exported", lambda path, to: _run_of(module))
+        found = difference(classifier, Path("model.onnx"), "onnx", small_store, most=6)
+    assert found.recordings == 6 and found.to_package < 1e-5
 
 
 def test_weights_of_8_bits_give_nearly_the_same_from_a_quarter_of_the_bytes(

@@ -28,6 +28,7 @@ from clocs.files import PUBLIC, write_atomic
 from clocs.models.classifier import Classifier, first_encoder, load
 from clocs.models.explain import module_input
 from clocs.models.model_card import EMBEDDING, INPUT, PROBABILITIES, export_facts
+from clocs.models.predict import predict_recordings
 from clocs.patients.embed import embed_recordings
 from clocs.recording import Recording, with_derived
 from clocs.store.store import Store, as_store
@@ -260,7 +261,8 @@ def difference(
     """
     encoder = first_encoder(model)
     leads: Sequence[str] | None = None  # of a store with none of an encoder's leads, its own
-    if not (encoder.encoder.leads or set(with_derived(store.leads)) & set(encoder.card.leads)):
+    known = encoder.encoder.leads or set(with_derived(store.leads)) & set(encoder.card.leads)
+    if isinstance(model, Checkpoint) and not known:
         leads = store.leads
     places = np.linspace(0, len(store) - 1, min(most, len(store))).round().astype(int)
     used: list[Recording] = []
@@ -277,8 +279,7 @@ def difference(
     exported, module = load_exported(path, to), _run_of(model.to_module())
     each = [(_of_recording(exported(x[None]))[0], module(x[None])[0]) for x in inputs]
     found, expected = (np.stack(some) for some in zip(*each, strict=True))
-    counts = [int((~np.isnan(x)).any(axis=1).sum()) for x in inputs]
-    package = _by_package(model, used, leads, counts)
+    package = _by_package(model, used, leads)
     return Difference(
         len(used), float(np.abs(found - expected).max()), float(np.abs(found - package).max())
     )
@@ -294,21 +295,13 @@ def _of_recording(made: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _by_package(
-    model: Checkpoint | Classifier,
-    recordings: Sequence[Recording],
-    leads: Sequence[str] | None,
-    counts: Sequence[int],
+    model: Checkpoint | Classifier, recordings: Sequence[Recording], leads: Sequence[str] | None
 ) -> NDArray[np.float32]:
-    """(recordings, …) embeddings, or probabilities of classes; counts: How many leads each has."""
-    if isinstance(model, Checkpoint):
-        embedded = embed_recordings(model, recordings, level="recording", leads=leads)
-        rows = dict(zip(embedded.rows["recording"], embedded.vectors, strict=True))
-        nothing = np.zeros(model.encoder.embedding_dim, np.float32)  # all its vectors are zero
-        return np.stack([rows.get(one.id, nothing) for one in recordings])
-    each = [embed_recordings(one, recordings, level="frame", leads=leads) for one in model.encoders]
-    logits = model.logits(torch.from_numpy(np.stack([one.vectors for one in each])))
-    owner = each[0].rows["recording"].to_numpy()
-    means = [logits[torch.from_numpy(owner == one.id)].mean(dim=0) for one in recordings]
-    moved = model.moved(torch.stack(means), counts)
-    made: NDArray[np.float32] = model.probabilities(moved).numpy()
-    return made
+    """(recordings, …) embeddings, or probabilities of classes."""
+    if isinstance(model, Classifier):
+        table = predict_recordings(model, recordings)
+        return table.select(f"p({label})" for label in model.card.labels).to_numpy()
+    embedded = embed_recordings(model, recordings, level="recording", leads=leads)
+    rows = dict(zip(embedded.rows["recording"], embedded.vectors, strict=True))
+    nothing = np.zeros(model.encoder.embedding_dim, np.float32)  # all its vectors are zero
+    return np.stack([rows.get(one.id, nothing) for one in recordings])
