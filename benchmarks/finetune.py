@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     given = parser.parse_args()
     one = clocs.load(given.encoder)
+    assert isinstance(one, clocs.Checkpoint)
     group = [replace(one, card=replace(one.card, seed=seed)) for seed in range(given.seeds)]
     frames = with_seconds(frames_for([group], clocs.open_store(given.store)), given.seconds)
     settings = Settings(
@@ -44,7 +46,7 @@ def main() -> None:
         warm_up=0.05,
         average=0.99,
     )
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "linear-converged": {},
         "finetune": {
             "settings": settings,
@@ -63,6 +65,7 @@ def main() -> None:
         )
         found = made.evaluation
         validation, test = (np.array(auc) for auc in (found.auc_validation, found.auc))
+        assert found.ci95 is not None
         low, high = found.ci95
         print(f"{protocol}: test {test.mean():.4f} ({low:.4f} to {high:.4f}), ", end="")
         print(f"validation {validation.mean():.4f}")
