@@ -1,8 +1,8 @@
 """Restructuring changes no result: weights and scores equal those recorded from version 0.1.0.
 
 Bits depend on the processor and torch; where these are not those of the recording machine, numbers
-must agree to rounding. `resnet` was recorded anew, after its sums were ordered in another way. After a
-change that is meant to change results, record them anew:
+must agree to rounding. `resnet` was recorded anew after its sums were ordered in another way. After
+a change that is meant to change results, record them anew:
 `OMP_NUM_THREADS=1 python tests/test_same_results.py > tests/recorded/results-VERSION.json`.
 """
 
