@@ -8,8 +8,9 @@ LUDB is its folder. `neurokit` writes the marks of `ecg_delineate` (dwt, peak) i
 takes about 10 minutes, or of the recordings of other files alone; it goes on where it stopped, and
 needs neurokit2. `score` prints, for each file of marks, what was found within 150 ms of the
 annotators' marks. Marks outside the stretch that was annotated in a lead do not count. Files of
-several folds are scored together where their names differ in the number at the end alone. `speed`
-prints the processor time of `clocs.measure`.
+several folds are scored together where their names differ in the number at the end alone. Before
+them, it prints how consistent the annotators are. `speed` prints the processor time of
+`clocs.measure`.
 """
 
 from __future__ import annotations
@@ -176,6 +177,19 @@ def print_intervals(truth: Marks, found: Marks) -> None:
     print(f"and in {sum(b and not a for a, b in known)} others |")
 
 
+def print_consistency(truth: Marks) -> None:
+    """How much the annotators' widths of a wave differ from beat to beat within a lead."""
+    print("\n| annotators, within a lead | sd of the width, ms |\n| --- | --- |")
+    for wave, name in enumerate(WAVES):
+        total, count = 0.0, 0
+        for rows in (rows for leads in truth.values() for rows in leads.values()):
+            widths = 1000 * (rows[:, 3] - rows[:, 1])[rows[:, 0] == wave]
+            widths = widths[np.isfinite(widths)]
+            if len(widths) > 2:
+                total, count = total + len(widths) * widths.var(), count + len(widths) - 1
+        print(f"| {name} | {(total / count) ** 0.5:.1f} |")
+
+
 def print_speed(folder: Path, most: int = 20) -> None:
     """Processor time per recording, reading included, in one thread."""
     import clocs
@@ -304,6 +318,7 @@ def main() -> None:
         print_speed(given.ludb)
         return
     truth = {one.name: one.marks for one in ludb(given.ludb)}
+    print_consistency(truth)
     for title, paths in itertools.groupby(given.marks, lambda path: path.stem.rstrip("0123456789")):
         found: Marks = {}
         for path in paths:

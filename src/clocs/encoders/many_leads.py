@@ -23,9 +23,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from clocs.encoders.base import EncoderRow, Weights
-from clocs.encoders.residual import LEAD_PRESENCE, Conv, Network, Residual, make_network
+from clocs.encoders.residual import (
+    LEAD_PRESENCE,
+    Conv,
+    Network,
+    Residual,
+    drawn,
+    make_network,
+)
 from clocs.errors import SettingError
-from clocs.kernels import keyed_random
 
 WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`
 LONGEST = 1000  # samples of a frame that the stem sees at its smallest stride
@@ -73,7 +79,7 @@ class MultiLead(Residual):
 
     def parameters(self, keys: Tensor) -> Weights:
         leads = len(self.leads)
-        presence = keyed_random.symmetric(keys, LEAD_PRESENCE, (WIDTHS[0], leads), leads)
+        presence = drawn(keys, LEAD_PRESENCE, (WIDTHS[0], leads), leads)
         return super().parameters(keys) | {LEAD_PRESENCE: presence}
 
     def pooled(self, h: Tensor, weights: Weights, x: Tensor) -> Tensor:
@@ -101,7 +107,7 @@ class Voltage(MultiLead):
         for number in (1, 2):
             for kind, shape in (("weight", (self.branch, c_in)), ("bias", (self.branch,))):
                 name = f"amplitudes.linear{number}.{kind}"
-                weights[name] = keyed_random.symmetric(keys, name, shape, c_in)
+                weights[name] = drawn(keys, name, shape, c_in)
             c_in = self.branch
         return weights
 

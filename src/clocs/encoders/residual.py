@@ -10,10 +10,11 @@ has no bias, and dropout is between the two convolutions of a block (Zagoruyko &
 Members are encoded one after another. Activations are (n, channels, 1, steps), the channels of a
 step next to one another in memory.
 
-On an ARM processor, evaluation computes wide convolutions by minimal filtering (Lavin & Gray 2016).
-Steps and kernels are polynomials, multiplied at 8 points, of which one is infinity: per channel, 8
-products give four steps, where sums over the taps take 20. At stride 2, pairs of steps are channels
-of one step, and pairs of taps one tap: 16 products give six steps instead of 30.
+Where C can be compiled, evaluation on a CPU computes wide convolutions by minimal filtering (Lavin
+& Gray 2016; kernels/filter.c). Steps and kernels are polynomials, multiplied at 8 points, of which
+one is infinity: per channel, 8 products give four steps, where sums over the taps take 20. At
+stride 2, pairs of steps are channels of one step, and pairs of taps one tap: 16 products give six
+steps instead of 30.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from torch.nn import functional
 
 from clocs.encoders.base import Encoder, EncoderRow, Weights, batch_norm, put
 from clocs.errors import SettingError
-from clocs.kernels import keyed_random, ranks
+from clocs.kernels import keyed_random, native, ranks
 from clocs.kernels.gpu import Compiled, is_compiled_for
 
 LEAD_PRESENCE = "stem.there.weight"  # per lead and channel; so called in checkpoints
@@ -45,8 +46,7 @@ WHOLE = 8  # channels that matrix units take at once
 POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)  # of minimal filtering, but for infinity
 TAPS, SIZE = 5, 8  # of its kernels, and of its products
 WIDE = 64  # channels from which on it is faster
-# Measured there alone: it takes 0.6 of the time, and a row has the same bits in every batch.
-FILTERS = platform.machine() == "aarch64"
+PRODUCTS = platform.machine() == "aarch64"  # where convolutions of one tap are slower than products
 HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
 
 Convolved = Callable[..., Tensor]  # of a `Conv`, its input and what is added before batch norm
@@ -70,10 +70,11 @@ class Conv:
             return self.kernel * self.c_in, self.c_out
         return self.c_out, self.c_in, self.kernel
 
-    def is_filtered(self, device: torch.device) -> bool:
+    def is_filtered(self, weight: Tensor) -> bool:
         """Whether evaluation computes it by minimal filtering."""
         wide = min(self.c_in, self.c_out) >= WIDE and not self.taps_first
-        return FILTERS and wide and (self.kernel, device.type) == (TAPS, "cpu")
+        fits = (self.kernel, weight.device.type, weight.dtype) == (TAPS, "cpu", torch.float32)
+        return wide and fits and not torch.is_grad_enabled() and native.filter_width() > 0
 
     def in_torch_order(self, weight: Tensor) -> Tensor:
         """(c_out, c_in, kernel)."""
@@ -138,6 +139,13 @@ def make_network(
     return Network(stem, tuple(blocks), pooled_stem=not averages, masked=masked)
 
 
+def drawn(keys: Tensor, name: str, shape: tuple[int, ...], fan_in: int) -> Tensor:
+    """`keyed_random.symmetric`; nothing is drawn where shapes alone are asked for, without keys."""
+    if not len(keys):
+        return torch.empty(0, *shape, device=keys.device)
+    return keyed_random.symmetric(keys, name, shape, fan_in)
+
+
 @dataclass(frozen=True)
 class Residual(Encoder):
     """A residual network, but for its shape, its start and what follows the feature map."""
@@ -170,8 +178,8 @@ class Residual(Encoder):
         weights = {}
         for conv in self.network.convs:
             name, fan_in = f"{conv.name}.conv.weight", conv.kernel * conv.c_in
-            drawn = keyed_random.symmetric(keys, name, conv.shape, fan_in)
-            weights[name] = drawn * HE if self.network.masked else drawn
+            made = drawn(keys, name, conv.shape, fan_in)
+            weights[name] = made * HE if self.network.masked else made
             weights[f"{conv.name}.norm.weight"] = torch.ones(len(keys), conv.c_out)
             weights[f"{conv.name}.norm.bias"] = torch.zeros(len(keys), conv.c_out)
         return weights
@@ -197,10 +205,10 @@ class Residual(Encoder):
         x: Tensor,
         pooled: Callable[[Tensor, Weights, Tensor], Tensor],
     ) -> Tensor:
-        names, statistics, made = *_names(self), []
+        made = []
         for member, own in enumerate(x):
-            tensors = _member(weights, names, member)
-            both = tensors | _member(buffers, statistics, member)
+            tensors = _member(weights, [*weights], member)
+            both = tensors | _member(buffers, [*buffers], member)
             if len(x) == 1 and not torch.is_grad_enabled():
                 folded = _folded_once(self.network, [*weights.values(), *buffers.values()], both)
             else:
@@ -252,7 +260,7 @@ class ResNet(Residual):
         flat, dim = _RESNET.blocks[-1][1].c_out, self.embedding_dim
         linear = {"linear.weight": (flat, dim), "linear.bias": (dim,)}
         return super().parameters(keys) | {
-            name: keyed_random.symmetric(keys, name, shape, flat) for name, shape in linear.items()
+            name: drawn(keys, name, shape, flat) for name, shape in linear.items()
         }
 
     def pooled(self, h: Tensor, weights: Weights, x: Tensor) -> Tensor:
@@ -418,10 +426,12 @@ def _folded(network: Network, tensors: Weights) -> Weights:
         scale = tensors[f"{name}.weight"] * (tensors[f"{name}.variance"] + EPSILON).rsqrt()
         along = scale if conv.taps_first else scale[:, None, None]
         kernel = tensors[weight] * along
-        if conv.is_filtered(kernel.device):
-            taps = functional.pad(kernel, (0, -TAPS % conv.stride)).unflatten(2, (-1, conv.stride))
-            points = _filtering(conv.stride, kernel.dtype)[1]
-            kernel = torch.einsum("pt,oits->psio", points, taps).flatten(1, 2).contiguous()
+        if conv.is_filtered(kernel):
+            width = native.filter_width()
+            kernel = functional.pad(kernel, (0, -TAPS % conv.stride, 0, 0, 0, -conv.c_out % width))
+            taps = kernel.unflatten(2, (-1, conv.stride)).unflatten(0, (-1, width))
+            points = torch.einsum("pt,boits->pbsio", _filtering(conv.stride)[1], taps)
+            kernel = points.flatten(2, 3).contiguous()
         elif not conv.taps_first:
             kernel = kernel.mT.contiguous().mT
         folded[weight] = kernel
@@ -431,12 +441,13 @@ def _folded(network: Network, tensors: Weights) -> Weights:
     return folded
 
 
-_FOLDED: OrderedDict[tuple[tuple[int, int], ...], tuple[Sequence[Tensor], Weights]] = OrderedDict()
+_FOLDED: OrderedDict[tuple[object, ...], tuple[Sequence[Tensor], Weights]] = OrderedDict()
 
 
 def _folded_once(network: Network, given: Sequence[Tensor], tensors: Weights) -> Weights:
     """`_folded`, kept while these tensors are unchanged: of a model that predicts one by one."""
-    key = tuple((id(tensor), tensor._version) for tensor in given)
+    versions = ((id(tensor), tensor._version) for tensor in given)
+    key: tuple[object, ...] = (native.filter_width(), *versions)
     found = _FOLDED.get(key)
     if found is None:
         # the given ones are kept, too, so that no other tensor has their ids
@@ -451,9 +462,11 @@ def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
 
     def convolved(conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
         weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
-        if conv.is_filtered(h.device):
-            return _filter(h, weight, bias, conv.stride)
-        if FILTERS and conv.kernel == conv.stride == 1 and h.device.type == "cpu":
+        if conv.is_filtered(weight):
+            x, (of_steps, _, of_products) = h.squeeze(2).mT.contiguous(), _filtering(conv.stride)
+            made = native.filtered(x, weight, bias, (of_steps, of_products), conv.stride)
+            return made.mT.unsqueeze(2)
+        if PRODUCTS and conv.kernel == conv.stride == 1 and h.device.type == "cpu":
             return functional.linear(h.squeeze(2).mT, weight[..., 0], bias).mT.unsqueeze(2)
         y = _convolve(h, weight, conv, bias, row_stride=2)
         return y if added is None else y.add_(added.to(y.dtype)[:, :, None, None])
@@ -502,24 +515,8 @@ def _convolve(
     return functional.conv2d(h, kernel, bias, stride, padding)
 
 
-def _filter(h: Tensor, kernel: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """`_convolve` by minimal filtering; kernel: (SIZE, stride · c_in, c_out)."""
-    of_steps, _, of_products = _filtering(stride, h.dtype)
-    n, steps, at_once = len(h), -(-h.shape[-1] // stride), len(of_products)
-    tiles = -(-steps // at_once)
-    after = stride * (tiles * at_once + SIZE - at_once) - TAPS // 2 - h.shape[-1]
-    around = functional.pad(h.squeeze(2).mT, (0, 0, TAPS // 2, after)).unflatten(1, (-1, stride))
-    each = around.flatten(2).unfold(1, SIZE, at_once).permute(3, 0, 1, 2)  # (SIZE, n, tiles, …)
-    values = (of_steps @ each.reshape(SIZE, -1)).view(SIZE, n * tiles, -1)
-    products = torch.bmm(values, kernel)
-    products[POINTS.index(1)] += bias  # 1 to any power: so it is added to every step
-    made = (of_products @ products.view(SIZE, -1)).view(at_once, n, tiles, -1)
-    y = made.permute(1, 2, 0, 3).reshape(n, tiles * at_once, -1)
-    return y[:, :steps].mT.unsqueeze(2)
-
-
 @cache
-def _filtering(stride: int, dtype: torch.dtype) -> list[Tensor]:
+def _filtering(stride: int) -> list[Tensor]:
     """By which it multiplies steps (SIZE, SIZE), taps (SIZE, taps) and products (at once, SIZE)."""
     taps = -(-TAPS // stride)
     of_steps, scale = np.zeros((SIZE, SIZE)), np.ones((SIZE, 1))
@@ -532,7 +529,7 @@ def _filtering(stride: int, dtype: torch.dtype) -> list[Tensor]:
         for count in (taps, SIZE + 1 - taps)
     )
     made = (of_steps, of_kernel / scale, of_products.T)
-    return [torch.from_numpy(one.copy()).to(dtype) for one in made]
+    return [torch.from_numpy(one.copy()).float() for one in made]
 
 
 def _pairs_averaged(h: Tensor) -> Tensor:

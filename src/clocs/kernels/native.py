@@ -176,6 +176,15 @@ _Contrast = c_struct(  # as in contrast.c
 )
 
 
+_Filter = c_struct(  # as in filter.c
+    int64=(
+        "threads", "samples", "steps", "channels", "stride", "made", "tiles", "out_steps",
+        "out_channels",
+    ),
+    pointers=("x", "of_steps", "kernel", "of_products", "bias", "scratch", "y"),
+)  # fmt: skip
+
+
 def _run(
     function: Callable[..., Any],
     kind: type[ctypes.Structure],
@@ -184,7 +193,8 @@ def _run(
 ) -> None:
     """Call a C function with the address of a struct of these numbers and tensors."""
     places = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    function(ctypes.byref(kind(threads=torch.get_num_threads(), **numbers, **places)))
+    numbers = {"threads": torch.get_num_threads(), **numbers}
+    function(ctypes.byref(kind(**numbers, **places)))
 
 
 def adam(
@@ -358,3 +368,50 @@ def _block_library(h: Tensor, weight: Tensor) -> ctypes.CDLL | None:
 def _packed(h: Tensor) -> Tensor:
     """Each member's activations contiguous; members may share them (`expand`)."""
     return h if h[0].is_contiguous() else h.contiguous()
+
+
+def filter_width() -> int:
+    """How many channels `filtered` computes at once; 0 where it cannot."""
+    library = compiled_library("filter")
+    return library.filter_width() if library else 0
+
+
+def filtered(
+    x: Tensor, kernel: Tensor, bias: Tensor, matrices: Sequence[Tensor], stride: int
+) -> Tensor:
+    """A convolution by minimal filtering, of float32 on a CPU.
+
+    Args:
+        x: (n, steps, channels), contiguous.
+        kernel: (points, blocks, stride · channels, `filter_width`), at the points.
+        bias: (out channels,).
+        matrices: Of steps to values at the points, and of products there to steps.
+        stride: 1 or 2.
+
+    Returns:
+        (n, ⌈steps / stride⌉, out channels).
+    """
+    library = compiled_library("filter")
+    assert library is not None
+    (n, steps, channels), (points, blocks, depth, width) = x.shape, kernel.shape
+    y = x.new_empty(n, -(-steps // stride), len(bias))
+    tiles = -(-y.shape[1] // len(matrices[1]))
+    pieces = -(-n * tiles // library.filter_rows())
+    workers = max(1, min(torch.get_num_threads(), pieces // 4))  # starting one takes time
+    scratch = x.new_empty(workers, points * library.filter_rows() * (depth + blocks * width))
+    tensors = {"x": x, "of_steps": matrices[0], "kernel": kernel, "of_products": matrices[1]}
+    _run(
+        library.filter,
+        _Filter,
+        {**tensors, "bias": bias, "scratch": scratch, "y": y},
+        threads=workers,
+        samples=n,
+        steps=steps,
+        channels=channels,
+        stride=stride,
+        made=len(matrices[1]),
+        tiles=tiles,
+        out_steps=y.shape[1],
+        out_channels=len(bias),
+    )
+    return y
