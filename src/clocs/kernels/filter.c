@@ -3,6 +3,8 @@
  * A tile of steps becomes values at POINTS points (by `of_steps`), which are multiplied by the
  * kernel there; from the products follow `made` steps (by `of_products`). One piece is ROWS_AT_ONCE
  * tiles, which stay in the cache. A step has the same bits whatever else is computed with it. */
+#include <string.h>
+
 #include "threads.h"
 
 #define POINTS 8
@@ -96,12 +98,15 @@ static void some_tiles(const void *job, int64_t piece, int64_t worker) {
             mix(from, all->of_steps, to, POINTS, all->channels, NULL);
         }
     }
-    for (int64_t s = 0; s < POINTS; s++)
+    int64_t missing = (ROWS - rows % ROWS) % ROWS; /* what is left there could be slow to multiply */
+    for (int64_t s = 0; s < POINTS; s++) {
+        memset(values + (s * ROWS_AT_ONCE + rows) * depth, 0, missing * depth * sizeof(float));
         for (int64_t column = 0; column < filters; column += WIDTH)
             for (int64_t row = 0; row < rows; row += ROWS)
                 multiply(values + (s * ROWS_AT_ONCE + row) * depth,
                          all->kernel + (s * filters + column) * depth, depth,
                          products + (s * ROWS_AT_ONCE + row) * filters + column, filters);
+    }
     for (int64_t row = 0; row < rows; row++) {
         int64_t sample = (first + row) / all->tiles, step = (first + row) % all->tiles * all->made;
         int64_t count = SMALLER(all->made, all->out_steps - step);
