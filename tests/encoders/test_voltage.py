@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 import clocs
+from clocs.encoders import residual
 from clocs.encoders.make import make_encoder
-from clocs.encoders.many_leads import MultiLead, Voltage, amplitudes
+from clocs.encoders.many_leads import amplitudes
+from clocs.kernels import keyed_random
 from clocs.patients.embed import embed_recordings
 from clocs.recording import Recording
 from clocs.training.checkpoint import load_checkpoint
@@ -104,5 +106,21 @@ def test_a_recording_in_an_unknown_unit_is_refused(checkpoint: Path) -> None:
     assert "is in adu, and this encoder reads voltages" in made.problems[0][1]
 
 
-def test_training_is_not_compiled_where_that_made_it_wrong() -> None:
-    assert MultiLead.compiles and not Voltage.compiles
+@pytest.mark.parametrize(("name", "expected"), [("voltage", False), ("multilead", True)])
+def test_training_is_not_compiled_where_that_made_it_wrong(
+    monkeypatch: pytest.MonkeyPatch, name: str, expected: bool
+) -> None:
+    """As if on a GPU, without compiling anything."""
+    asked, forward = [], residual._forward
+
+    def recorded(encoder: residual.Residual, *, compiled: bool, shared: bool) -> residual.Forward:
+        asked.append(compiled)
+        return forward(encoder, compiled=False, shared=shared)
+
+    monkeypatch.setattr(residual, "_forward", recorded)
+    monkeypatch.setattr(residual, "is_compiled_for", lambda x: True)
+    encoder = make_encoder(name, embedding_dim=80, samples=200, leads=LEADS, dropout=0)
+    keys = keyed_random.member_keys([0])
+    x = torch.zeros(1, 4, len(LEADS), 200)
+    encoder.encode_training(encoder.parameters(keys), encoder.buffers(1), x, keys)
+    assert asked == [expected]

@@ -23,14 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from clocs.encoders.base import EncoderRow, Weights
-from clocs.encoders.residual import (
-    LEAD_PRESENCE,
-    Conv,
-    Network,
-    Residual,
-    drawn,
-    make_network,
-)
+from clocs.encoders.residual import LEAD_PRESENCE, Conv, Network, Residual, drawn, make_network
 from clocs.errors import SettingError
 
 WIDTHS = (64, 128, 256)  # channels of the stages; of the last one, half of `embedding_dim`

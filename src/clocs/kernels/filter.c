@@ -98,7 +98,7 @@ static void some_tiles(const void *job, int64_t piece, int64_t worker) {
             mix(from, all->of_steps, to, POINTS, all->channels, NULL);
         }
     }
-    int64_t missing = (ROWS - rows % ROWS) % ROWS; /* what is left there could be slow to multiply */
+    int64_t missing = (ROWS - rows % ROWS) % ROWS; /* old numbers could be slow to multiply */
     for (int64_t s = 0; s < POINTS; s++) {
         memset(values + (s * ROWS_AT_ONCE + rows) * depth, 0, missing * depth * sizeof(float));
         for (int64_t column = 0; column < filters; column += WIDTH)
