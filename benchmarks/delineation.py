@@ -8,8 +8,8 @@ LUDB is its folder. `neurokit` writes the marks of `ecg_delineate` (dwt, peak) i
 takes about 10 minutes, or of the recordings of other files alone; it goes on where it stopped, and
 needs neurokit2. `score` prints, for each file of marks, what was found within 150 ms of the
 annotators' marks. Marks outside the stretch that was annotated in a lead do not count. Files of
-several folds are scored together where their names differ in the number at the end alone. Before
-them, it prints how consistent the annotators are. `speed` prints the processor time of
+several folds are scored together where their names differ in the number at the end alone. First
+of all, it prints how consistent the annotators are. `speed` prints the processor time of
 `clocs.measure`.
 """
 
