@@ -28,6 +28,21 @@ def test_the_observed_sample_counts_as_a_draw() -> None:
     assert paired(a, b).p == pytest.approx(2 / 100)
 
 
+def test_patient_splits_are_integrated_as_if_drawn() -> None:
+    """Student's t over the splits of each draw, against drawing it; p has two standard errors more."""
+    draw = np.random.default_rng(0)
+    a = Sampled("a", {0: 0.82}, 0.82 + 0.02 * draw.normal(size=(5, 2000)), splits=5)
+    b = Sampled("b", {0: 0.80}, 0.80 + 0.02 * draw.normal(size=(5, 2000)), splits=5)
+    found = paired(a, b)
+    differences = a.draws - b.draws
+    around, error = differences.mean(axis=0), differences.std(axis=0, ddof=1) / np.sqrt(5)
+    drawn = around + error * draw.standard_t(4, size=(500, 2000))
+    assert found.ci95 == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=2e-4)
+    below = (drawn <= 0).mean(axis=0)
+    assert found.p == pytest.approx(2 * (below.mean() + 2 * below.std() / np.sqrt(2000)), rel=0.02)
+    assert found.splits == 5 and paired(b, a).p == pytest.approx(found.p)
+
+
 def test_a_method_is_not_better_than_itself() -> None:
     same = compare(predictions(), predictions())
     assert (same.difference, same.p, same.better) == (0.0, 1.0, False)

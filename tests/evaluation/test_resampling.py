@@ -24,7 +24,7 @@ def test_the_plan_is_the_same_function_everywhere() -> None:
     (block,) = patient_weights("chapman", NAMES, 200)
     digest = hashlib.sha256(block.numpy().astype("<i4").tobytes()).hexdigest()
     assert digest[:16] == "11fbd3e49624fb22"
-    weights = mean_weights("seed", [0, 1, 2, 3, 4], 3)
+    weights = mean_weights([0, 1, 2, 3, 4], 3)
     assert weights[:, 0] == pytest.approx(
         [
             0.18247011062599416,
@@ -43,7 +43,7 @@ def test_a_draw_does_not_depend_on_who_else_is_drawn_nor_on_how_many_draws_follo
     assert [len(one) for one in some] == [1000, 1000, 100]
     assert torch.equal(some[0][:300], block[:, 10:20])
     assert np.array_equal(
-        mean_weights("seed", [0, 3], 100), mean_weights("seed", [0, 3], 900)[:, :100]
+        mean_weights([0, 3], 100), mean_weights([0, 3], 900)[:, :100]
     )
     assert not torch.equal(patient_weights("cardiology", NAMES, 300)[0], block)
 
@@ -65,7 +65,7 @@ def test_patients_count_as_often_as_in_a_bootstrap() -> None:
 
 def test_seeds_alone_give_the_interval_of_student() -> None:
     values = np.array([0.80, 0.83, 0.79, 0.84, 0.81])
-    draws = values @ mean_weights("seed", range(5), 20_000)
+    draws = values @ mean_weights(range(5), 20_000)
     half = student.ppf(0.975, 4) * values.std(ddof=1) / np.sqrt(5)
     low, high = np.quantile(draws, [0.025, 0.975])
     assert (low, high) == (
@@ -75,8 +75,8 @@ def test_seeds_alone_give_the_interval_of_student() -> None:
 
 
 def test_the_weights_of_seeds_add_up_to_one_and_a_single_seed_has_all() -> None:
-    assert mean_weights("seed", range(5), 100).sum(axis=0) == pytest.approx(np.ones(100))
-    assert np.array_equal(mean_weights("seed", [7], 4), np.ones((1, 4)))
+    assert mean_weights(range(5), 100).sum(axis=0) == pytest.approx(np.ones(100))
+    assert np.array_equal(mean_weights([7], 4), np.ones((1, 4)))
     own = Resampling.of("chapman", NAMES, [0, 1], resamples=10)
     assert (own.resamples, own.seeds.shape) == (10, (2, 10))
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import chdtri, ndtri
+from scipy.optimize import brentq
+from scipy.special import chdtri, ndtri, stdtr
 from torch import Tensor
 
 from clocs.errors import SettingError
@@ -67,8 +68,25 @@ def macro_auc_draws(
 
 
 def interval(draws: NDArray[np.float64]) -> list[float]:
-    """The central 95 % of the draws."""
-    return [float(q) for q in np.nanquantile(draws, [0.025, 0.975])]
+    """The central 95 % of (draws,); of the mean over patient splits of (splits, draws)."""
+    if draws.ndim == 1:
+        return [float(q) for q in np.nanquantile(draws, [0.025, 0.975])]
+    draws = draws[:, ~np.isnan(draws).any(axis=0)]
+    if not draws.size:
+        return [math.nan, math.nan]
+    ends = (brentq(lambda x, q=q: at_most(x, draws).mean() - q, -99, 99) for q in (0.025, 0.975))
+    return [float(end) for end in ends]
+
+
+def at_most(value: float, draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The probability that the mean over patient splits is at most `value`, in each of the draws.
+
+    The mean follows Student's t around the mean of the splits in (splits, draws), with their
+    standard error as its scale: what drawing the splits would approach.
+    """
+    n = len(draws)
+    error = np.maximum(draws.std(axis=0, ddof=1) / math.sqrt(n), 1e-12)
+    return np.asarray(stdtr(n - 1, (value - draws.mean(axis=0)) / error))
 
 
 def clipped_interval(draws: NDArray[np.float64]) -> list[float] | None:
@@ -208,7 +226,7 @@ class Resampling:
     ) -> Resampling:
         """The plan for these patients and seeds; more `resamples` leave the first as they are."""
         check_resamples(resamples)
-        weights = mean_weights("seed", seeds, resamples)
+        weights = mean_weights(seeds, resamples)
         return cls(patient_weights(dataset, patient_ids, resamples, device), weights)
 
     @property
@@ -240,24 +258,19 @@ def patient_weights(
     return blocks
 
 
-def mean_weights(kind: str, numbers: Sequence[int], resamples: int) -> NDArray[np.float64]:
-    """(numbers, draws) weights of a mean over seeds, or over patient splits.
+def mean_weights(seeds: Sequence[int], resamples: int) -> NDArray[np.float64]:
+    """(seeds, draws) weights of a mean over seeds.
 
-    With one value per number, the weighted means of all draws are distributed as Student's t around
-    the plain mean, with the scale of its standard error; a single number has weight 1.
-
-    Args:
-        kind: What the numbers count: 'seed' or 'split'.
-        numbers: Which of them, each once.
-        resamples: How many draws.
+    With one value per seed, the weighted means of all draws are distributed as Student's t around
+    the plain mean, with the scale of its standard error; a single seed has weight 1.
     """
-    n = len(numbers)
+    n = len(seeds)
     if n < 2:
         return np.ones((n, resamples))
-    keys = fold(torch.tensor(list(numbers)), stream(kind))
+    keys = fold(torch.tensor(list(seeds)), stream("seed"))
     normal = ndtri(_open_uniform(keys, resamples))
     normal -= normal.mean(axis=0)
-    spread = _open_uniform(fold(torch.zeros(1, dtype=torch.int64), stream(f"{kind}s")), resamples)
+    spread = _open_uniform(fold(torch.zeros(1, dtype=torch.int64), stream("seeds")), resamples)
     chi_square = chdtri(n - 1, spread[0])  # with n − 1 degrees of freedom
     weights: NDArray[np.float64] = 1 / n + normal / np.sqrt(n * chi_square)
     return weights
@@ -278,8 +291,8 @@ class Sampled:
 
     name: str
     auc: Mapping[int, float]  # by seed
-    draws: NDArray[np.float64]  # (draws,)
-    splits: int = 1  # patient splits that `auc` and `draws` are means of
+    draws: NDArray[np.float64]  # (draws,), or (splits, draws) where there are several
+    splits: int = 1  # patient splits that `auc` is a mean of
 
 
 @dataclass(frozen=True)
@@ -331,12 +344,17 @@ def draws_of(p: Predictions, plan: Resampling) -> NDArray[np.float64]:
 
 def paired(a: Sampled, b: Sampled) -> Comparison:
     """Compare two methods by the draws that both have, without correction."""
-    most = min(len(a.draws), len(b.draws))
-    differences = a.draws[:most] - b.draws[:most]
-    differences = differences[~np.isnan(differences)]
-    # the observed sample counts as a draw: p is never 0
-    tails = [(int((differences <= 0).sum()) + 1), (int((differences >= 0).sum()) + 1)]
-    p = min(1.0, 2 * min(tails) / (len(differences) + 1))
+    most = min(a.draws.shape[-1], b.draws.shape[-1])
+    differences = a.draws[..., :most] - b.draws[..., :most]
+    if differences.ndim > 1:
+        # with two standard errors of the draws, so that others would hardly move a verdict to 'above'
+        below = at_most(0.0, differences)
+        error = float(np.nanstd(below)) / math.sqrt(most)
+        p = min(1.0, 2 * (min(float(np.nanmean(one)) for one in (below, 1 - below)) + 2 * error))
+    else:  # the observed sample counts as a draw: p is never 0
+        differences = differences[~np.isnan(differences)]
+        tails = [(int((differences <= 0).sum()) + 1), (int((differences >= 0).sum()) + 1)]
+        p = min(1.0, 2 * min(tails) / (len(differences) + 1))
     both = a.auc.keys() & b.auc.keys()
     means = [float(np.mean(list(one.auc.values()))) for one in (a, b)]
     return Comparison(
@@ -345,7 +363,7 @@ def paired(a: Sampled, b: Sampled) -> Comparison:
         auc_a=means[0],
         auc_b=means[1],
         difference=means[0] - means[1],
-        ci95=interval(differences) if len(differences) else [float("nan")] * 2,
+        ci95=interval(differences) if differences.size else [float("nan")] * 2,
         p=p,
         p_holm=p,
         seeds_for_a=sum(a.auc[seed] > b.auc[seed] for seed in both),

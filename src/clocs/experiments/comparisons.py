@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import hypot
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, mean_weights, paired
+from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, paired
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.grid import Cell, CellTask, cell_for, grid
@@ -35,7 +34,6 @@ from clocs.files import PUBLIC, write_atomic
 
 FAMILY = "best of CMSC, CMLC and CMSMLC"
 _UNTRAINED = "stronger untrained"
-_DRAWS_OF_SPLITS = 25  # for each draw of seeds and patients: 50,000 in all
 _PRIMARY = ("mtssl", "byol", "simclr", "untrained")
 _RIVALS = (*_PRIMARY, "supervised")
 Column = tuple[CellTask, str, str]  # task, pre-trained on, scored on
@@ -56,7 +54,7 @@ def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
     """Cell a against cell b by the AUC per frame, without correction; None without draws in common.
 
     On the patient splits that both have with as many seeds as their first: three seeds leave a test
-    two degrees of freedom. The mean over splits is compared, and the splits are resampled, too.
+    two degrees of freedom. The mean over splits is compared.
     """
     first, second = (_by_split(results, cell) for cell in (a, b))
     splits = [split for split in first if split in second]
@@ -154,29 +152,18 @@ def _by_split(results: Results, cell: Cell) -> BySplit:
     return found
 
 
-@lru_cache(maxsize=8)
-def _weights(splits: tuple[int, ...], draws: int) -> NDArray[np.float64]:
-    """(splits, draws) weights of a mean over splits; the same for all that is compared."""
-    return mean_weights("split", splits, draws)
-
-
 def _sampled(cell: Cell, known: BySplit, splits: Sequence[int]) -> Sampled:
-    """The mean over these splits, on all of which the cell has draws.
-
-    Each draw of seeds and patients is taken with many draws of splits: with few, the verdict on a
-    difference near the limit would depend on the random numbers.
-    """
+    """These splits, on all of which the cell has draws."""
     size = min(len(known[split][1]) for split in splits)
     draws = np.stack([known[split][1][:size] for split in splits])
-    draws = np.tile(draws, (1, _DRAWS_OF_SPLITS if len(splits) > 1 else 1))
     by_seed: dict[int, list[float]] = {}
     for split in splits:
         auc = known[split][0]["auc"]
         for seed, value in zip(known[split][0].get("seeds", range(len(auc))), auc, strict=True):
             by_seed.setdefault(seed, []).append(value)
     means = {seed: float(np.mean(values)) for seed, values in by_seed.items()}
-    weighted = (_weights(tuple(splits), draws.shape[1]) * draws).sum(axis=0)
-    return Sampled(cell.pretraining.name, means, weighted, len(splits))
+    own = draws if len(splits) > 1 else draws[0]
+    return Sampled(cell.pretraining.name, means, own, len(splits))
 
 
 @dataclass(frozen=True)
