@@ -29,7 +29,7 @@ def test_the_observed_sample_counts_as_a_draw() -> None:
 
 
 def test_patient_splits_are_integrated_as_if_drawn() -> None:
-    """Student's t over the splits of each draw, against drawing it; p has two standard errors more."""
+    """Student's t over the splits of each draw, against drawing it."""
     draw = np.random.default_rng(0)
     a = Sampled("a", {0: 0.82}, 0.82 + 0.02 * draw.normal(size=(5, 2000)), splits=5)
     b = Sampled("b", {0: 0.80}, 0.80 + 0.02 * draw.normal(size=(5, 2000)), splits=5)

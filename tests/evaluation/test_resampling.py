@@ -42,9 +42,7 @@ def test_a_draw_does_not_depend_on_who_else_is_drawn_nor_on_how_many_draws_follo
     some = patient_weights("chapman", NAMES[10:20], 2100)
     assert [len(one) for one in some] == [1000, 1000, 100]
     assert torch.equal(some[0][:300], block[:, 10:20])
-    assert np.array_equal(
-        mean_weights([0, 3], 100), mean_weights([0, 3], 900)[:, :100]
-    )
+    assert np.array_equal(mean_weights([0, 3], 100), mean_weights([0, 3], 900)[:, :100])
     assert not torch.equal(patient_weights("cardiology", NAMES, 300)[0], block)
 
 

@@ -347,7 +347,7 @@ def paired(a: Sampled, b: Sampled) -> Comparison:
     most = min(a.draws.shape[-1], b.draws.shape[-1])
     differences = a.draws[..., :most] - b.draws[..., :most]
     if differences.ndim > 1:
-        # with two standard errors of the draws, so that others would hardly move a verdict to 'above'
+        # with two standard errors of the draws: others would hardly move p below 0.05
         below = at_most(0.0, differences)
         error = float(np.nanstd(below)) / math.sqrt(most)
         p = min(1.0, 2 * (min(float(np.nanmean(one)) for one in (below, 1 - below)) + 2 * error))

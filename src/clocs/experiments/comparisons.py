@@ -20,7 +20,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, paired
