@@ -6,13 +6,19 @@ The plain loop is what one writes first: wfdb.rdrecord, scipy's resample, min-ma
 pass of torch's own modules for each file, without gradients. Both see the same WFDB files (12 leads
 of 10 s at 500 Hz, simulated), the same four leads and the same weights, and must give the same
 vectors. A store is the same recordings prepared once by `clocs prepare`. Medians of a few repeats,
-all ways in turn.
+all ways in turn. Of files, `clocs embed` also examines the electrodes, as the note of each
+recording says.
+
+Then one file per call, with the shipped encoder of twelve leads and a classifier on it, each named
+rather than loaded: milliseconds per call once warm, against wfdb.rdrecord, scipy's resample and the
+same encoder in torch's own modules.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -90,6 +96,36 @@ def write_files(store: Store, folder: Path) -> list[str]:
     return names
 
 
+def one_by_one(names: list[str], model: str) -> None:
+    """Prints the median time of a call, all ways in turn for each file."""
+    checkpoint = clocs.load(model)
+    assert isinstance(checkpoint, Checkpoint)
+    card, module = checkpoint.card, checkpoint.to_module()
+
+    @torch.no_grad()
+    def plain(name: str) -> None:
+        record = wfdb.rdrecord(name, channel_names=list(checkpoint.encoder.leads))
+        samples = round(record.sig_len / record.fs * card.frame.rate)
+        signal = scipy.signal.resample(record.p_signal.T, samples, axis=1)
+        module(torch.from_numpy(signal.astype(np.float32))[None])
+
+    ways: dict[str, Callable[[str], object]] = {
+        "plain loop, one file": plain,
+        "clocs.embed, one file": lambda name: clocs.embed(model, f"{name}.hea"),
+        "clocs.predict, one file": lambda name: clocs.predict("rhythm-chapman", f"{name}.hea"),
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for name in names:
+        for way, act in ways.items():
+            start = time.perf_counter()
+            act(name)
+            times[way].append(1000 * (time.perf_counter() - start))
+    usual = {way: float(np.median(own[len(own) // 5 :])) for way, own in times.items()}
+    for way, ms in usual.items():
+        ratio = usual["plain loop, one file"] / ms
+        print(f"{way:<24}{ms:>8.1f} ms a call  {ratio:>9.1f}×")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--recordings", type=int, default=2000)
@@ -111,6 +147,12 @@ def main() -> None:
         names = write_files(store, place / "files")
         network = plain_network(checkpoint)
         files = [Path(f"{name}.hea") for name in names]
+
+        def of_store() -> NDArray[np.float32]:
+            shutil.rmtree(store.path / "vectors", ignore_errors=True)  # they are kept
+            made = embed_levels(checkpoint, store, levels=["recording"], spec=SPEC, leads=LEADS)
+            return made["recording"].vectors
+
         ways: dict[str, Callable[[], NDArray[np.float32]]] = {
             "plain loop over files": lambda: plain_loop(network, names),
             "clocs embed FILES": lambda: (
@@ -118,11 +160,7 @@ def main() -> None:
                     checkpoint, read_several(find_recordings(files)), leads=LEADS
                 ).vectors
             ),
-            "clocs embed STORE": lambda: (
-                embed_levels(checkpoint, store, levels=["recording"], spec=SPEC, leads=LEADS)[
-                    "recording"
-                ].vectors
-            ),
+            "clocs embed STORE": of_store,
         }
         rates: dict[str, list[float]] = {way: [] for way in ways}
         vectors = {}
@@ -137,6 +175,7 @@ def main() -> None:
             ratio = np.median(found) / np.median(plain)
             words = f"{ratio:>5.1f}×  (best {max(found):,.0f})  vectors within {apart:.1e}"
             print(f"{way:<24}{np.median(found):>8,.0f} recordings/s {words}")
+        one_by_one(names[:100], "cmsmlc-voltage")
         print(f"{torch.get_num_threads()} threads, {os.cpu_count()} cores")
 
 

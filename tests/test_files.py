@@ -15,7 +15,16 @@ import pytest
 from safetensors import SafetensorError
 
 from clocs.errors import ClocsError, FileError, StoreError
-from clocs.files import csv_cell, csv_text, csv_value, leftovers, replacing, write_atomic, writing
+from clocs.files import (
+    csv_cell,
+    csv_text,
+    csv_value,
+    kept,
+    leftovers,
+    replacing,
+    write_atomic,
+    writing,
+)
 from clocs.sealed import ArrayFile
 
 
@@ -124,3 +133,23 @@ def test_every_csv_file_is_written_through_one_function() -> None:
     writers = {name for name, text in texts.items() if any(word in text for word in words)}
     assert writers == {"files.py", "rows.py"}
     assert "csv_cell" in texts["rows.py"]
+
+
+def test_what_was_read_is_kept_until_the_file_or_its_card_changes(tmp_path: Path) -> None:
+    file, card = tmp_path / "one.safetensors", tmp_path / "one.json"
+    calls: list[Path] = []
+    write_atomic(file, b"1")
+
+    def read(path: Path) -> tuple[bytes, bool]:
+        calls.append(path)
+        return path.read_bytes(), card.exists()
+
+    assert [kept(read, file) for _ in range(3)] == [(b"1", False)] * 3
+    write_atomic(card, b"{}")
+    assert [kept(read, file) for _ in range(3)] == [(b"1", True)] * 3
+    write_atomic(file, b"2")
+    assert [kept(read, file) for _ in range(3)] == [(b"2", True)] * 3
+    assert len(calls) == 3
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        kept(read, file)

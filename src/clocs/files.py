@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +123,17 @@ def prefetch(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def kept(make: Callable[[Path], R], path: Path) -> R:
+    """What `make` reads from a file and the card beside it, kept until one of them changes."""
+    both = [one.stat() for one in (path, path.with_suffix(".json")) if one.exists()]
+    return cast("R", _made(make, path, *((one.st_ino, one.st_mtime_ns) for one in both)))
+
+
+@lru_cache(maxsize=4)
+def _made(make: Callable[[Path], object], path: Path, *_: tuple[int, int]) -> object:
+    return make(path)
 
 
 def group_runs(items: Iterable[T], key: Callable[[T], object], most: int) -> Iterator[list[T]]:

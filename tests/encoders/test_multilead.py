@@ -156,6 +156,25 @@ def test_minimal_filtering_changes_rounding_alone(
     assert torch.equal(made, plain) != filters
 
 
+def test_neither_threads_nor_other_frames_change_minimal_filtering() -> None:
+    encoder = MultiLead(embedding_dim=256, samples=500, leads=LEADS[:3])
+    weights, buffers = encoder.parameters(torch.tensor([5])), encoder.buffers(1)
+    x, threads, made = some(70, 3, 500)[None].float(), torch.get_num_threads(), []
+    try:
+        with torch.no_grad():
+            for count in (1, 2, 5):
+                torch.set_num_threads(count)
+                made.append(encoder.feature_map(weights, buffers, x))
+            x[0, 3, 1, 7] = float("nan")  # a broken frame says so, and spoils no other
+            broken = encoder.feature_map(weights, buffers, x)[0]
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(made[0], made[1]) and torch.equal(made[0], made[2])
+    assert broken[3].isnan().any()
+    others = [frame for frame in range(70) if frame != 3]
+    assert torch.equal(broken[others], made[0][0][others])
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_its_gradients_equal_those_of_torchs_modules(ours: Ours, training: bool) -> None:
     encoder, weights, buffers = ours

@@ -19,7 +19,9 @@ steps instead of 30.
 
 from __future__ import annotations
 
-import platform
+import itertools
+import math
+import operator
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -46,7 +48,6 @@ WHOLE = 8  # channels that matrix units take at once
 POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)  # of minimal filtering, but for infinity
 TAPS, SIZE = 5, 8  # of its kernels, and of its products
 WIDE = 64  # channels from which on it is faster
-PRODUCTS = platform.machine() == "aarch64"  # where convolutions of one tap are slower than products
 HE = 6**0.5  # × ±1/√fan-in: the variance that He et al. (2015) start with
 
 Convolved = Callable[..., Tensor]  # of a `Conv`, its input and what is added before batch norm
@@ -70,12 +71,6 @@ class Conv:
             return self.kernel * self.c_in, self.c_out
         return self.c_out, self.c_in, self.kernel
 
-    def is_filtered(self, weight: Tensor) -> bool:
-        """Whether evaluation computes it by minimal filtering."""
-        wide = min(self.c_in, self.c_out) >= WIDE and not self.taps_first
-        fits = (self.kernel, weight.device.type, weight.dtype) == (TAPS, "cpu", torch.float32)
-        return wide and fits and not torch.is_grad_enabled() and native.filter_width() > 0
-
     def in_torch_order(self, weight: Tensor) -> Tensor:
         """(c_out, c_in, kernel)."""
         if not self.taps_first:
@@ -96,6 +91,14 @@ class Network:
     def convs(self) -> list[Conv]:
         """All, in order."""
         return [self.stem, *(conv for block in self.blocks for conv in block if conv is not None)]
+
+    def is_filtered(self, weight: Tensor) -> bool:
+        """Whether evaluation computes its blocks by minimal filtering."""
+        own = self.convs[1:]
+        wide = min(min(one.c_in, one.c_out) for one in own) >= WIDE and not self.stem.taps_first
+        fits = (weight.device.type, weight.dtype) == ("cpu", torch.float32)
+        fits &= {one.kernel for one in own} <= {1, TAPS} and not torch.is_grad_enabled()
+        return wide and fits and native.filter_width() > 0
 
     def run(self, h: Tensor, added: Tensor | None, convolved: Convolved, drop: Drop) -> Tensor:
         """h: (n, leads, 1, samples), added: (n, channels) -> (n, channels, 1, steps)."""
@@ -420,18 +423,20 @@ def _trained(
 
 def _folded(network: Network, tensors: Weights) -> Weights:
     """Weights, as convolutions read them, and biases that do the work of batch norm, too."""
-    folded = {}
+    folded, filters = {}, network.is_filtered(tensors["stem.conv.weight"])
     for conv in network.convs:
         name, weight = f"{conv.name}.norm", f"{conv.name}.conv.weight"
         scale = tensors[f"{name}.weight"] * (tensors[f"{name}.variance"] + EPSILON).rsqrt()
         along = scale if conv.taps_first else scale[:, None, None]
         kernel = tensors[weight] * along
-        if conv.is_filtered(kernel):
+        if conv is not network.stem and filters:
             width = native.filter_width()
-            kernel = functional.pad(kernel, (0, -TAPS % conv.stride, 0, 0, 0, -conv.c_out % width))
+            kernel = functional.pad(
+                kernel, (0, -conv.kernel % conv.stride, 0, 0, 0, -conv.c_out % width)
+            )
             taps = kernel.unflatten(2, (-1, conv.stride)).unflatten(0, (-1, width))
-            points = torch.einsum("pt,boits->pbsio", _filtering(conv.stride)[1], taps)
-            kernel = points.flatten(2, 3).contiguous()
+            of_taps = _filtering(conv.kernel, conv.stride)[1]
+            kernel = torch.einsum("pt,boits->pbsio", of_taps, taps).flatten(2, 3).contiguous()
         elif not conv.taps_first:
             kernel = kernel.mT.contiguous().mT
         folded[weight] = kernel
@@ -447,7 +452,7 @@ _FOLDED: OrderedDict[tuple[object, ...], tuple[Sequence[Tensor], Weights]] = Ord
 def _folded_once(network: Network, given: Sequence[Tensor], tensors: Weights) -> Weights:
     """`_folded`, kept while these tensors are unchanged: of a model that predicts one by one."""
     versions = ((id(tensor), tensor._version) for tensor in given)
-    key: tuple[object, ...] = (native.filter_width(), *versions)
+    key: tuple[object, ...] = (network.is_filtered(given[0]), *versions)
     found = _FOLDED.get(key)
     if found is None:
         # the given ones are kept, too, so that no other tensor has their ids
@@ -462,18 +467,42 @@ def _feature_map(network: Network, weights: Weights, x: Tensor) -> Tensor:
 
     def convolved(conv: Conv, h: Tensor, added: Tensor | None = None) -> Tensor:
         weight, bias = weights[f"{conv.name}.conv.weight"], weights[f"{conv.name}.bias"]
-        if conv.is_filtered(weight):
-            x, (of_steps, _, of_products) = h.squeeze(2).mT.contiguous(), _filtering(conv.stride)
-            made = native.filtered(x, weight, bias, (of_steps, of_products), conv.stride)
-            return made.mT.unsqueeze(2)
-        if PRODUCTS and conv.kernel == conv.stride == 1 and h.device.type == "cpu":
-            return functional.linear(h.squeeze(2).mT, weight[..., 0], bias).mT.unsqueeze(2)
         y = _convolve(h, weight, conv, bias, row_stride=2)
         return y if added is None else y.add_(added.to(y.dtype)[:, :, None, None])
 
     h, added = _input(network, weights, x)
-    h = network.run(h, added, convolved, lambda block, h: h)
+    h = network.start(h, added, convolved)
+    if network.is_filtered(weights["stem.conv.weight"]):
+        return _filtered(network, weights, h.squeeze(2).mT.contiguous())
+    h = network.body(h, convolved, lambda block, h: h)
     return h.squeeze(2).transpose(1, 2).to(weights["stem.conv.weight"].dtype)
+
+
+def _filtered(network: Network, weights: Weights, h: Tensor) -> Tensor:
+    """`Network.body` by minimal filtering: h (n, steps, channels) -> (n, fewer steps, channels)."""
+    convs: list[tuple[dict[str, Tensor], int, bool]] = []
+    strides = itertools.accumulate((first.stride for first, *_ in network.blocks), operator.mul)
+    widths = (first.c_out for first, *_ in network.blocks)
+    most = max(-(-h.shape[1] // stride) * c for stride, c in zip(strides, widths, strict=True))
+    # a block reads and writes four at most
+    places = itertools.cycle(h.new_empty(4, len(h) * most).unbind())
+
+    def convolved(conv: Conv, x: Tensor, stride: int, relu: bool, **added: Tensor) -> Tensor:
+        shape = len(x), -(-x.shape[1] // stride), conv.c_out
+        y = next(places)[: math.prod(shape)].view(shape)
+        of_steps, _, of_products = _filtering(conv.kernel, conv.stride)
+        tensors = {"x": x, "y": y, "of_steps": of_steps, "of_products": of_products, **added}
+        tensors["kernel"] = weights[f"{conv.name}.conv.weight"]
+        tensors["bias"] = weights[f"{conv.name}.bias"]
+        convs.append((tensors, stride, relu))
+        return y
+
+    for first, second, shortcut in network.blocks:
+        inner = convolved(first, h, first.stride, True)
+        around = h if shortcut is None else convolved(shortcut, h, first.stride, False)
+        h = convolved(second, inner, 1, True, added=around)
+    native.filtered(convs)
+    return h
 
 
 def _input(network: Network, weights: Weights, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -516,9 +545,11 @@ def _convolve(
 
 
 @cache
-def _filtering(stride: int) -> list[Tensor]:
+def _filtering(taps: int, stride: int) -> list[Tensor]:
     """By which it multiplies steps (SIZE, SIZE), taps (SIZE, taps) and products (at once, SIZE)."""
-    taps = -(-TAPS // stride)
+    if taps == 1:  # a plain product
+        return [torch.eye(SIZE), torch.eye(1), torch.eye(1, SIZE)]
+    taps = -(-taps // stride)
     of_steps, scale = np.zeros((SIZE, SIZE)), np.ones((SIZE, 1))
     for row, point in enumerate(POINTS):
         others = np.poly([other for other in POINTS if other != point])

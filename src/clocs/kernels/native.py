@@ -178,10 +178,10 @@ _Contrast = c_struct(  # as in contrast.c
 
 _Filter = c_struct(  # as in filter.c
     int64=(
-        "threads", "samples", "steps", "channels", "stride", "made", "tiles", "out_steps",
-        "out_channels",
+        "threads", "samples", "points", "steps", "channels", "stride", "made", "tiles",
+        "out_steps", "out_channels", "relu",
     ),
-    pointers=("x", "of_steps", "kernel", "of_products", "bias", "scratch", "y"),
+    pointers=("x", "of_steps", "kernel", "of_products", "bias", "added", "scratch", "y"),
 )  # fmt: skip
 
 
@@ -192,9 +192,14 @@ def _run(
     **numbers: float,
 ) -> None:
     """Call a C function with the address of a struct of these numbers and tensors."""
+    function(ctypes.byref(_struct(kind, tensors, **numbers)))
+
+
+def _struct(
+    kind: type[ctypes.Structure], tensors: Mapping[str, Tensor | None], **numbers: float
+) -> ctypes.Structure:
     places = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    numbers = {"threads": torch.get_num_threads(), **numbers}
-    function(ctypes.byref(kind(**numbers, **places)))
+    return kind(**{"threads": torch.get_num_threads(), **numbers}, **places)
 
 
 def adam(
@@ -376,42 +381,25 @@ def filter_width() -> int:
     return library.filter_width() if library else 0
 
 
-def filtered(
-    x: Tensor, kernel: Tensor, bias: Tensor, matrices: Sequence[Tensor], stride: int
-) -> Tensor:
-    """A convolution by minimal filtering, of float32 on a CPU.
+def filtered(convs: Sequence[tuple[Mapping[str, Tensor], int, bool]]) -> None:
+    """Convolutions of float32 on a CPU, one after another, by threads that start once.
 
     Args:
-        x: (n, steps, channels), contiguous.
-        kernel: (points, blocks, stride · channels, `filter_width`), at the points.
-        bias: (out channels,).
-        matrices: Of steps to values at the points, and of products there to steps.
-        stride: 1 or 2.
-
-    Returns:
-        (n, ⌈steps / stride⌉, out channels).
+        convs: Of each, the tensors of `Filter` in filter.c, contiguous: x (n, steps, channels),
+            kernel (points, blocks, depth, `filter_width`), bias, of_steps, of_products, perhaps
+            added, and y, which is written; the stride; and whether a ReLU follows.
     """
-    library = compiled_library("filter")
+    library, threads, most, jobs = compiled_library("filter"), torch.get_num_threads(), 0, []
     assert library is not None
-    (n, steps, channels), (points, blocks, depth, width) = x.shape, kernel.shape
-    y = x.new_empty(n, -(-steps // stride), len(bias))
-    tiles = -(-y.shape[1] // len(matrices[1]))
-    pieces = -(-n * tiles // library.filter_rows())
-    workers = max(1, min(torch.get_num_threads(), pieces // 4))  # starting one takes time
-    scratch = x.new_empty(workers, points * library.filter_rows() * (depth + blocks * width))
-    tensors = {"x": x, "of_steps": matrices[0], "kernel": kernel, "of_products": matrices[1]}
-    _run(
-        library.filter,
-        _Filter,
-        {**tensors, "bias": bias, "scratch": scratch, "y": y},
-        threads=workers,
-        samples=n,
-        steps=steps,
-        channels=channels,
-        stride=stride,
-        made=len(matrices[1]),
-        tiles=tiles,
-        out_steps=y.shape[1],
-        out_channels=len(bias),
-    )
-    return y
+    for tensors, stride, relu in convs:
+        (n, steps, channels), (_, out_steps, out_channels) = tensors["x"].shape, tensors["y"].shape
+        points, blocks, depth, width = tensors["kernel"].shape
+        made = len(tensors["of_products"])
+        numbers = {"samples": n, "points": points, "steps": steps, "channels": channels}
+        numbers |= {"stride": stride, "made": made, "tiles": -(-out_steps // made)}
+        numbers |= {"out_steps": out_steps, "out_channels": out_channels, "relu": relu}
+        jobs.append((tensors, numbers))
+        most = max(most, points * (depth + blocks * width))
+    scratch = {"scratch": torch.empty(threads * library.filter_rows() * most)}
+    structs = [_struct(_Filter, {**tensors, **scratch}, **numbers) for tensors, numbers in jobs]
+    library.filter((_Filter * len(structs))(*structs), ctypes.c_int64(len(structs)))

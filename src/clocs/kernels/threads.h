@@ -7,12 +7,13 @@
 
 #define SMALLER(a, b) ((a) < (b) ? (a) : (b))
 #define MOST_THREADS 64
-#define MOST_ROUNDS 4
+#define MOST_ROUNDS 32
 
 typedef struct {
     void (*work)(const void *job, int64_t piece, int64_t worker);
     void (*after)(const void *job); /* once, when all pieces are done; may be NULL */
     int64_t pieces;                 /* at least 1 */
+    const void *job;                /* the team's where NULL */
 } Round;
 
 typedef struct {
@@ -27,10 +28,11 @@ static void *take_pieces(void *argument) {
     int64_t worker = atomic_fetch_add(&team->workers, 1), piece;
     for (int64_t r = 0; r < team->count; r++) {
         const Round *round = &team->rounds[r];
+        const void *job = round->job ? round->job : team->job;
         while ((piece = atomic_fetch_add(&team->next[r], 1)) < round->pieces) {
-            round->work(team->job, piece, worker);
+            round->work(job, piece, worker);
             if (atomic_fetch_add(&team->done[r], 1) + 1 < round->pieces) continue;
-            if (round->after) round->after(team->job);
+            if (round->after) round->after(job);
             atomic_store(&team->open, r + 1);
         }
         while (atomic_load(&team->open) <= r) sched_yield();

@@ -30,7 +30,7 @@ from torch.nn.functional import max_pool1d, pad
 
 from clocs.encoders.base import Weights, put
 from clocs.errors import CheckpointError, SettingError, StoreError
-from clocs.files import private_folder
+from clocs.files import kept, private_folder
 from clocs.training.card import (
     CLASSIFIER,
     LEAD_GROUPS,
@@ -376,8 +376,10 @@ def first_encoder(model: Checkpoint | Classifier) -> Checkpoint:
 
 
 def as_classifier(classifier: Classifier | Path | str) -> Classifier:
-    """The classifier, loaded where a path or name is given."""
-    return classifier if isinstance(classifier, Classifier) else load_classifier(classifier)
+    """The classifier, loaded once for all calls in this process where a path or name is given."""
+    if isinstance(classifier, Classifier):
+        return classifier
+    return kept(load_classifier, weights_path(classifier))
 
 
 def probability_column(label: str) -> str:

@@ -43,7 +43,7 @@ from clocs.patients.rows import (
 from clocs.patients.sources import ReadFile, file_windows, read_files, stores_and_files
 from clocs.recording import UNNAMED_LEAD, FrameSpec, unnamed_lead, with_derived
 from clocs.store.store import Store
-from clocs.training.checkpoint import Checkpoint, expect_unit, load_checkpoint
+from clocs.training.checkpoint import Checkpoint, expect_unit, kept_checkpoint
 from clocs.training.embed import AT_ONCE, StoreVectors, filled
 from clocs.training.signals import pick_device
 
@@ -89,7 +89,7 @@ def embed(
         progress: Called with (recordings done, recordings in total), store by store.
     """
     stores, files = stores_and_files(sources, split=split, cohort=cohort)
-    encoder, where = load_checkpoint(checkpoint), pick_device(device)
+    encoder, where = kept_checkpoint(checkpoint), pick_device(device)
     spec = None if frame is None else frame_of(encoder, frame)
     options = ReadOptions(rate=rate, unit=unit, lead_names=lead_names or {})
     names, recordings = read_files(files, options, spec or encoder.card.frame)

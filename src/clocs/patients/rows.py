@@ -167,49 +167,31 @@ def group_rows(frames: pl.DataFrame, level: Level) -> tuple[NDArray[np.int64], p
 
     A patient has the age and sex of the first recording in which they are known.
     """
-    ids = list(ID_COLUMNS["recording"])
-    groups = frames.group_by(ids, maintain_order=True).agg(
-        pl.col("split", "age", "sex", "digest").first(), pl.col("views").sum()
+    labels = pl.col("labels").explode().drop_nulls()
+    names = labels.unique(maintain_order=True)
+    numbered = frames.with_row_index("row")
+    groups = numbered.group_by(ID_COLUMNS["recording"], maintain_order=True).agg(
+        pl.col("split", "age", "sex", "digest").first(),
+        pl.col("views").sum(),
+        names.filter(labels.unique_counts() * 2 >= pl.len()),
+        pl.col("row"),
     )
-    groups = _left_join(groups, _majority_labels(frames), ids)
-    groups = groups.with_columns(pl.col("labels").fill_null([]))
     if level == "patient":
-        ids = list(ID_COLUMNS["patient"])
-        groups = groups.group_by(ids, maintain_order=True).agg(
-            pl.col("labels").explode().drop_nulls().unique(maintain_order=True),
+        groups = groups.group_by(ID_COLUMNS["patient"], maintain_order=True).agg(
+            names,
             pl.col("split").first(),
             pl.col("age", "sex").drop_nulls().first(),
             pl.col("views").sum(),
+            pl.col("row").explode(),
         )
-    absent = [
-        pl.lit(None, kind).alias(name)
-        for name, kind in ROW_SCHEMA.items()
-        if name not in groups.columns
-    ]
-    groups = groups.with_columns(absent).select(list(ROW_SCHEMA))
-    places = groups.select(ids).with_row_index("group")
-    group = _left_join(frames.select(ids), places, ids)["group"]
-    return group.to_numpy().astype(np.int64), groups
+    group = np.empty(frames.height, np.int64)
+    group[groups["row"].explode()] = np.repeat(np.arange(groups.height), groups["row"].list.len())
+    return group, make_rows(groups.drop("row").to_dict(), groups.height)
 
 
 def _left_join(left: pl.DataFrame, right: pl.DataFrame, ids: list[str]) -> pl.DataFrame:
     """Left join in which missing IDs are equal to each other."""
     return left.join(right, on=ids, how="left", maintain_order="left", nulls_equal=True)
-
-
-def _majority_labels(frames: pl.DataFrame) -> pl.DataFrame:
-    """The labels of at least half of a recording's rows."""
-    ids = list(ID_COLUMNS["recording"])
-    rows = frames.group_by(ids).agg(pl.len().alias("rows"))
-    counts = (
-        frames.select(*ids, "labels")
-        .explode("labels")
-        .drop_nulls("labels")
-        .group_by([*ids, "labels"], maintain_order=True)
-        .agg(pl.len().alias("count"))
-    )
-    most = _left_join(counts, rows, ids).filter(pl.col("count") * 2 >= pl.col("rows"))
-    return most.group_by(ids, maintain_order=True).agg(pl.col("labels"))
 
 
 def readings_of_store(
@@ -268,5 +250,4 @@ def with_readings(rows: pl.DataFrame, readings: pl.DataFrame) -> pl.DataFrame:
             pl.when(one.n_unique() == 1).then(one.first()),
             *(pl.col(name).explode().drop_nulls().unique(maintain_order=True) for name in lists),
         )
-    found = _left_join(rows.select(ids), readings.select(*ids, *READ_SCHEMA), ids)
-    return rows.hstack(found.select(list(READ_SCHEMA)))
+    return _left_join(rows, readings.select(*ids, *READ_SCHEMA), ids)

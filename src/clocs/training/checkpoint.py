@@ -39,7 +39,7 @@ from torch.nn import functional
 from clocs.encoders.base import Encoder, Weights
 from clocs.encoders.make import ENCODERS, make_encoder
 from clocs.errors import CheckpointError, ClocsError, LeakError, SettingError, warn
-from clocs.files import private_folder, seed_files, write_atomic
+from clocs.files import kept, private_folder, seed_files, write_atomic
 from clocs.frames.frames import Frames
 from clocs.frames.splits import PARTS, keys_of, parts_of
 from clocs.recording import FrameSpec
@@ -224,6 +224,13 @@ def load_checkpoint(given: Checkpoint | Path | str) -> Checkpoint:
             a checkpoint, which is returned.
     """
     return load_checkpoints(given)[0]
+
+
+def kept_checkpoint(given: Checkpoint | Path | str) -> Checkpoint:
+    """`load_checkpoint`, once for all calls in this process; not to be changed."""
+    if isinstance(given, Checkpoint):
+        return given
+    return kept(_load, seed_files(weights_path(given))[0])
 
 
 def load_checkpoints(
