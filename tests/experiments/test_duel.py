@@ -11,12 +11,12 @@ from clocs.experiments.comparisons import FAMILY, Contest, contests, verdicts_ma
 from clocs.experiments.duel import (
     Effect,
     effects,
-    factorial_figure,
     factorial_tables,
     forms_tables,
 )
 from clocs.experiments.grid import FORMS, Cell, factor_cell, forms, grid, run_name
 from clocs.experiments.ledger import Run
+from clocs.experiments.report_figures import factorial
 from clocs.experiments.results import Results
 
 from .test_comparisons import results_of, table_2
@@ -100,10 +100,10 @@ def test_the_tables_and_the_forest_plot_show_every_combination_and_effect() -> N
     combinations, differences = factorial_tables(results, cells)
     assert [len(row) for _, row in combinations.rows] == [6] * 8
     assert "| two segments | 0.040 [0.040, 0.040] | 0.012 |" in differences.markdown()
-    figure = factorial_figure(results, cells)
+    figure = factorial(results, cells)
     assert figure is not None
     assert len(figure.axes) == 2 and len(figure.axes[0].get_yticks()) == 15
-    assert factorial_figure(Results({}, {}), cells) is None
+    assert factorial(Results({}, {}), cells) is None
 
 
 def test_every_form_has_its_auc_on_validation_and_test_patients() -> None:

@@ -18,7 +18,8 @@ from clocs.frames.make import make_frames
 from clocs.models.classifier import Classifier, moves_of
 from clocs.models.explain import module_input
 from clocs.models.predict import predict_recordings
-from clocs.patients.embed import embed_recordings
+from clocs.patients.embed import embed_each, embed_levels, embed_recordings
+from clocs.patients.encode import InputSpec, cut_each
 from clocs.pretraining.plan import Plan
 from clocs.pretraining.pretrain import untrained
 from clocs.recording import FrameSpec
@@ -125,7 +126,8 @@ def test_of_maxima_over_time_a_recording_has_the_greatest_of_its_frames(
     assert made.card.maxima == (8, 16)
     encoder = replace(made, card=replace(made.card, maxima=(8, 16) if maxima else ()))
     classifier, recording = some_classifier(encoder), small_store.recording(0)
-    z = embed_recordings(encoder, [recording], level="frame").vectors
+    single = embed_recordings(encoder, [recording], level="frame")
+    z = single.vectors
     assert len(z) > 1 and (z[:, 8:16] != z[0, 8:16]).any()
     own = z.astype(np.float64).mean(axis=0)
     if maxima:
@@ -142,6 +144,22 @@ def test_of_maxima_over_time_a_recording_has_the_greatest_of_its_frames(
     part = LabeledPart(frames, rows_with_label(frames, None, leads_at_once=True), "recording")
     row = [frames.recording_ids[n] for n in frames.recording[part.frame]].index(recording.id)
     assert np.allclose(RecordingVectors([encoder], "cpu").of(part)[0, row], own, atol=1e-5)
+
+    # what is embedded and searched is that vector, too, of length 1
+    if not maxima:
+        own = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float64).mean(axis=0)
+    own /= np.linalg.norm(own)
+    whole = embed_recordings(encoder, [recording]).vectors
+    assert np.allclose(whole[0], own, atol=1e-6)
+    assert np.array_equal(single.to("recording").vectors, whole)
+    of_store = embed_levels(encoder, small_store, levels=["recording"])["recording"]
+    ids = of_store.rows["recording"].to_list()
+    assert np.array_equal(of_store.vectors[ids.index(recording.id)], whole[0])
+    spec = InputSpec.from_checkpoint(encoder)
+    assert np.array_equal(embed_each(cut_each([recording], spec), spec)[0], whole[0])
+    with torch.no_grad():
+        seen = encoder.to_module()(torch.from_numpy(module_input(encoder, recording))[None])
+    assert np.allclose(seen[0], own, atol=1e-5)
 
 
 def test_gradients_reach_normalized_frames_and_logits_train(

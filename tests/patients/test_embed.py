@@ -104,21 +104,31 @@ def test_zero_vectors_count_in_no_mean_and_patients_without_others_are_listed() 
     assert made.zero_vectors == 3
 
 
+@pytest.mark.parametrize("maxima", [(), (1, 3)])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_means_do_not_depend_on_batches_or_on_the_order_of_groups(in_order: bool) -> None:
+def test_means_do_not_depend_on_batches_or_on_the_order_of_groups(
+    in_order: bool, maxima: tuple[int, ...]
+) -> None:
     generator = np.random.default_rng(0)
     group = generator.integers(0, 20, 200)
     group = np.sort(group) if in_order else group
     vectors = generator.normal(size=(200, 6)).astype(np.float32)
     vectors[::7] = 0
-    means = UnitMeans(group, 20, 6)
+    vectors[:, 1:3] = abs(vectors[:, 1:3])  # as after a rectifier
+    means = UnitMeans(group, 20, 6, maxima)
     for part in np.split(vectors, [1, 2, 50, *range(51, 120), 120]):
         means.add(part)
     wide = vectors.astype(np.float64)
     length = np.sqrt(np.einsum("nd,nd->n", wide, wide))[:, None]
     sums = np.zeros((20, 6))
-    for own, one in zip(group, wide / np.where(length > 0, length, 1), strict=True):
+    for own, one in zip(
+        group, wide / np.where((length > 0) & (not maxima), length, 1), strict=True
+    ):
         sums[own] += one
+    if maxima:
+        count = np.bincount(group[vectors.any(axis=1)])
+        greatest = np.stack([wide[group == own].max(axis=0) for own in range(20)])
+        sums[:, 1:3] = (greatest * count[:, None])[:, 1:3]
     assert np.array_equal(means.vectors, as_units(sums)) and means.nonzero.all()
     assert np.array_equal(means.views, np.bincount(group[vectors.any(axis=1)], minlength=20))
     assert means.zeros == len(vectors[::7])
@@ -179,11 +189,21 @@ def test_parquet_keeps_everything(
 ) -> None:
     made = embed_levels(checkpoint, small_store, levels=["recording"])["recording"]
     full = replace(made, only_zeros=(("d", "p", "r"),), zero_vectors=4, problems=(("x", "is bad"),))
+    full = replace(full, maxima=(2, 4))
     full.save(tmp_path / "e.parquet")
     back = Embeddings.load(tmp_path / "e.parquet")
     np.testing.assert_array_equal(back.vectors, full.vectors)
     assert back.rows.equals(full.rows)
-    facts = ("level", "encoder", "only_zeros", "zero_vectors", "problems", "frame", "leads")
+    facts = (
+        "level",
+        "encoder",
+        "only_zeros",
+        "zero_vectors",
+        "problems",
+        "frame",
+        "leads",
+        "maxima",
+    )
     assert all(getattr(back, name) == getattr(full, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
     full.where(np.zeros(len(full), bool)).save(tmp_path / "none.parquet")

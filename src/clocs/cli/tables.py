@@ -51,7 +51,8 @@ class Whole:
         lines = [self.heads, *self.rows] if self.heads else self.rows
         cells = [[_text(console, cell) for cell in row] for row in lines]
         columns = list(zip(*cells, strict=True))
-        least = [max(_longest_word(cell) for cell in column) for column in columns]
+        words = [[word for cell in column for word in cell.plain.split()] for column in columns]
+        least = [max(map(cell_len, own), default=0) for own in words]
         wanted = [max(cell.cell_len for cell in column) for column in columns]
         least[0] = wanted[0]  # the names of all others
         left = options.max_width - 3 * len(columns) - 1 - sum(least)
@@ -92,10 +93,6 @@ class Whole:
 
 def _text(console: Console, cell: str | Text) -> Text:
     return cell if isinstance(cell, Text) else console.render_str(cell)
-
-
-def _longest_word(cell: Text) -> int:
-    return max(map(cell_len, cell.plain.split()), default=0)
 
 
 def _beside(name: Text, cell: Text, wide: int) -> Text:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from clocs.evaluation.bootstrap import Comparison, Sampled, correct, paired
 from clocs.experiments import paper
@@ -29,7 +28,6 @@ from clocs.experiments.grid import (
 )
 from clocs.experiments.results import Results, Value
 from clocs.experiments.tables import Table, TableEntry, entry_of, table_of
-from clocs.figures.canvas import hide_frame, new_figure
 
 FACTOR_TITLES = dict(
     zip(FACTORS, ("random leads", "two segments", "same-patient positives"), strict=True)
@@ -167,34 +165,3 @@ def form_title(encoder: Pretraining) -> str:
     words += [f"τ_d = {encoder.tau_d:g}"] if encoder.tau_d is not None else []
     words += ["frames of 5 s"] if encoder.segment_frame else []
     return f"{paper.METHOD_TITLES[encoder.method]}: {', '.join(words) or 'as in the paper'}"
-
-
-def factorial_figure(results: Results, cells: Sequence[Cell]) -> Figure | None:
-    """A forest plot: each effect with its interval, a panel per dataset."""
-    found = effects(results)
-    if not found:
-        return None
-    titles = list(dict.fromkeys(one.title for one in found))
-    height = {title: row for row, title in enumerate(titles)}
-    figure = new_figure(9.0, 0.9 + 0.24 * len(titles))
-    panels = figure.subplots(1, len(paper.PRETRAIN), sharex=True, sharey=True)
-    for axes, dataset in zip(panels, paper.PRETRAIN, strict=True):
-        hide_frame(axes)
-        axes.axvline(0, color="#7a7f8c", linewidth=1)
-        for one in found:
-            if one.dataset == dataset:
-                c = one.comparison
-                color = "#0072b2" if one.main and c.p_holm < 0.05 else "#7a7f8c"
-                around = [[c.difference - c.ci95[0]], [c.ci95[1] - c.difference]]
-                style = {"markersize": 6 if one.main else 3.5, "linewidth": 2 if one.main else 1}
-                axes.errorbar(c.difference, height[one.title], xerr=around, fmt="o", color=color,
-                              **style)  # fmt: skip
-        axes.set_title(paper.DATASET_TITLES[dataset], fontsize=10, loc="left")
-        axes.set_xlabel("difference in test AUC", fontsize=9)
-        axes.grid(axis="x", color="#e6e8ec", linewidth=0.7)
-        axes.set_axisbelow(True)
-    panels[0].set_ylim(len(titles) - 0.4, -0.6)
-    panels[0].set_yticks(range(len(titles)), titles)
-    for label, title in zip(panels[0].get_yticklabels(), titles, strict=True):
-        label.set_fontsize(8 if any(one.title == title and not one.main for one in found) else 9)
-    return figure

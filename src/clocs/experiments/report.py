@@ -20,7 +20,7 @@ from clocs.experiments import comparisons, paper
 from clocs.experiments.agreement import coverage, sentences
 from clocs.experiments.claims import RULE, Claim, claims
 from clocs.experiments.comparisons import contests, signed, surviving
-from clocs.experiments.duel import factorial_figure, factorial_tables, forms_tables
+from clocs.experiments.duel import factorial_tables, forms_tables
 from clocs.experiments.grid import grid
 from clocs.experiments.pages import fill as fill_marked
 from clocs.experiments.pages import markdown_table, write_page
@@ -33,7 +33,6 @@ from clocs.files import PUBLIC, write_atomic
 
 PAGE, COVERAGE = "index.html", "coverage.json"
 _TABLES = TABLES | {"factorial": factorial_tables, "forms": forms_tables}
-_FIGURES = FIGURES | {"factorial": factorial_figure}
 _FOLDED = ("label-efficiency", "appendix-linear", "appendix-transfer")  # shown on request
 _TEXTS = paper.read_toml("report.toml")
 # title, content and caption of each section, in the order of the page
@@ -149,7 +148,7 @@ def section_of(results: Results, name: str) -> Section:
     without = [cell for cell in cells if results.result(cell) is None]
     missing = Counter(results.why_not(cell).partition(":")[0] for cell in without)
     shown = _TABLES[name](results, cells) if name in _TABLES else []
-    figure = _FIGURES[name](results, cells) if name in _FIGURES else None
+    figure = FIGURES[name](results, cells) if name in FIGURES else None
     return Section(
         name,
         len(cells),

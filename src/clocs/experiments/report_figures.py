@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clocs.evaluation.bootstrap import Comparison
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.comparisons import Contest
+from clocs.experiments.duel import effects
 from clocs.experiments.grid import CHAINS, Cell, Pretraining
 from clocs.experiments.results import Results
 from clocs.experiments.tables import PROTOCOLS, efficiency_cells
@@ -25,6 +27,7 @@ _HEX = (
 )  # fmt: skip
 METHOD_COLORS = dict(zip(paper.METHOD_TITLES, _HEX, strict=True))
 _WIDTH = 10.0  # inches
+_Mark = tuple[str, Comparison, dict[str, Any]]  # its row, its place and interval, its style
 _VALIDATION: dict[ValidationLabels, str] = {"share": "", "all": ", all for validation"}
 
 
@@ -110,29 +113,48 @@ def forest(made: Sequence[Contest]) -> Figure | None:
     Blue and orange are above and below the rival by test.
     """
     own = [one for one in made if one.primary]
-    rivals = list(dict.fromkeys(one.rival for one in own))
-    if not own:
-        return None
-    titles = list(dict.fromkeys(one.where for one in own))
-    figure = new_figure(_WIDTH, 0.9 + 0.24 * len(titles))
-    panels = figure.subplots(1, len(rivals), sharex=True, sharey=True, squeeze=False)[0]
     paints = {"above": "#0072b2", "below": "#d55e00"}
-    for axes, rival in zip(panels, rivals, strict=True):
+    marks: dict[str, list[_Mark]] = {f"against {one.rival}": [] for one in own}
+    for one in own:
+        color = paints.get(one.comparison.verdict, "#7a7f8c")
+        style = {"markersize": 5, "linewidth": 1.6, "color": color}
+        marks[f"against {one.rival}"].append((one.where, one.comparison, style))
+    return _forest(_WIDTH, list(dict.fromkeys(one.where for one in own)), marks) if own else None
+
+
+def factorial(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    """Each effect with its interval, a panel per dataset."""
+    found = effects(results)
+    if not found:
+        return None
+    marks: dict[str, list[_Mark]] = {paper.DATASET_TITLES[one]: [] for one in paper.PRETRAIN}
+    for one in found:
+        c, size = one.comparison, (6, 2) if one.main else (3.5, 1)
+        color = "#0072b2" if one.main and c.p_holm < 0.05 else "#7a7f8c"
+        style = {"markersize": size[0], "linewidth": size[1], "color": color}
+        marks[paper.DATASET_TITLES[one.dataset]].append((one.title, c, style))
+    figure = _forest(9.0, list(dict.fromkeys(one.title for one in found)), marks)
+    parts = {one.title for one in found if not one.main}
+    for label in figure.axes[0].get_yticklabels():
+        label.set_fontsize(8 if label.get_text() in parts else 9)
+    return figure
+
+
+def _forest(width: float, rows: Sequence[str], marks: Mapping[str, Sequence[_Mark]]) -> Figure:
+    """Differences with their intervals: a panel per heading, a row per title."""
+    figure = new_figure(width, 0.9 + 0.24 * len(rows))
+    panels = figure.subplots(1, len(marks), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (heading, own) in zip(panels, marks.items(), strict=True):
         hide_frame(axes)
         axes.axvline(0, color="#7a7f8c", linewidth=1)
-        for one in own:
-            if one.rival == rival:
-                c = one.comparison
-                around = [[c.difference - c.ci95[0]], [c.ci95[1] - c.difference]]
-                axes.errorbar(
-                    c.difference, titles.index(one.where), xerr=around, fmt="o", markersize=5,
-                    color=paints.get(c.verdict, "#7a7f8c"), linewidth=1.6,
-                )  # fmt: skip
-        axes.set_title(f"against {rival}", fontsize=9.5, loc="left")
+        for title, c, style in own:
+            around = [[c.difference - c.ci95[0]], [c.ci95[1] - c.difference]]
+            axes.errorbar(c.difference, rows.index(title), xerr=around, fmt="o", **style)
+        axes.set_title(heading, fontsize=9.5, loc="left")
         axes.grid(axis="x", color="#e6e8ec", linewidth=0.7)
         axes.set_axisbelow(True)
-    panels[0].set_yticks(range(len(titles)), titles)
-    panels[0].set_ylim(len(titles) - 0.4, -0.6)
+    panels[0].set_yticks(range(len(rows)), rows)
+    panels[0].set_ylim(len(rows) - 0.4, -0.6)
     figure.supxlabel("difference in test AUC, with its 95 % interval", fontsize=9)
     return figure
 
@@ -214,6 +236,7 @@ def _band(
 
 
 FIGURES: dict[str, Callable[[Results, Sequence[Cell]], Figure | None]] = {
+    "factorial": factorial,
     "label-efficiency": label_efficiency,
     "more-with-less": more_with_less,
     "patient-distances": distances,

@@ -122,15 +122,10 @@ def _spectrum(signal: NDArray[np.float64]) -> NDArray[Any]:
 
     Where a spectrum is taken, ends meet.
     """
-    step = _ramp(signal.shape[1]).astype(signal.dtype, copy=False)
+    step = np.linspace(0, 1, signal.shape[1], dtype=signal.dtype)
     line = (signal[:, -1:] - signal[:, :1]) * step
     line += signal[:, :1]
     return np.asarray(rfft(np.subtract(signal, line, out=line), axis=1))
-
-
-@lru_cache(maxsize=16)
-def _ramp(samples: int) -> NDArray[np.float64]:
-    return np.linspace(0, 1, samples)
 
 
 @dataclass(frozen=True)

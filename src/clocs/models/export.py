@@ -277,7 +277,8 @@ def difference(
     if not used:
         raise SettingError("no recording of this store has a frame of the model's leads")
     exported, module = load_exported(path, to), _run_of(model.to_module())
-    each = [(_of_recording(exported(x[None]))[0], module(x[None])[0]) for x in inputs]
+    maxima = first_encoder(model).card.maxima
+    each = [(_of_recording(exported(x[None]), maxima)[0], module(x[None])[0]) for x in inputs]
     found, expected = (np.stack(some) for some in zip(*each, strict=True))
     package = _by_package(model, used, leads)
     return Difference(
@@ -285,13 +286,13 @@ def difference(
     )
 
 
-def _of_recording(made: NDArray[np.float32]) -> NDArray[np.float32]:
+def _of_recording(made: NDArray[np.float32], maxima: Sequence[int]) -> NDArray[np.float32]:
     """(batch, dim), also where a model was written at the level 'frame': (batch, views, dim)."""
     if made.ndim == 2:
         return made
     views = torch.from_numpy(made)
-    mean: NDArray[np.float32] = mean_direction(views.nan_to_num(), ~views[..., 0].isnan()).numpy()
-    return mean
+    mean = mean_direction(views.nan_to_num(), ~views[..., 0].isnan(), maxima)
+    return np.asarray(mean)
 
 
 def _by_package(

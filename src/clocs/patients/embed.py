@@ -161,6 +161,7 @@ def embed_levels(
         problems=_left_out(own) if whole else (),
         frame=own.plan.spec.seconds,
         leads=own.spec.leads,
+        maxima=own.spec.checkpoint.card.maxima,
     )
 
 
@@ -380,6 +381,7 @@ def embed_recordings(
         problems=tuple(problems.values()),
         frame=takes.frame.seconds,
         leads=takes.leads,
+        maxima=takes.checkpoint.card.maxima,
     )[level]
 
 
@@ -392,7 +394,8 @@ def embed_each(
     """
     usable = [one.windows for one in made if not isinstance(one, ClocsError)]
     owner = np.repeat(np.arange(len(usable)), [len(one) for one in usable])
-    means = UnitMeans(owner, len(usable), spec.checkpoint.encoder.embedding_dim)
+    card = spec.checkpoint.card
+    means = UnitMeans(owner, len(usable), spec.checkpoint.encoder.embedding_dim, card.maxima)
     for part in encoded(spec.checkpoint, usable):
         means.add(part)
     zero = SettingError("its embedding is a zero vector, which has no direction")

@@ -3,6 +3,8 @@
 At the level 'frame' a vector is what the encoder made of one lead of one frame. A recording's is
 the mean of the unit vectors of its frames and leads, normalized again; a patient's is the same over
 all frames and leads of all recordings. A zero vector has no direction: it is left out of means.
+Where the encoder's card names maxima, it is the vector that linear layers get, normalized: the mean
+of the frames' vectors, and of maxima the greatest.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ class Embeddings:
             same number of samples, so vectors of two frame lengths are not comparable; None where
             unknown.
         leads: The leads that the vectors were made of; None where unknown.
+        maxima: First and last + 1 of the numbers that are maxima over time, as on the encoder's
+            card.
     """
 
     vectors: NDArray[np.float32]
@@ -70,6 +74,7 @@ class Embeddings:
     problems: tuple[tuple[str, str], ...] = ()
     frame: float | None = None
     leads: tuple[str, ...] | None = None
+    maxima: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -100,7 +105,7 @@ class Embeddings:
         return self if (length > 0).all() else self.where(length > 0)
 
     def to(self, level: Level) -> Embeddings:
-        """Means of the unit vectors of frames, one per recording or patient."""
+        """Vectors of frames -> one per recording or patient."""
         if self.level == level:
             return self
         if self.level != "frame":
@@ -113,7 +118,8 @@ class Embeddings:
             ids = ID_COLUMNS["recording"]
             readings = self.rows.unique(ids, keep="first", maintain_order=True)
         rows = self.rows.select(list(ROW_SCHEMA))
-        facts = {name: getattr(self, name) for name in ("encoder", "problems", "frame", "leads")}
+        names = ("encoder", "problems", "frame", "leads", "maxima")
+        facts = {name: getattr(self, name) for name in names}
         return collect([self.vectors], [level], rows, self.dim, readings, **facts)[level]
 
     def save(self, path: Path | str) -> None:
@@ -131,6 +137,7 @@ class Embeddings:
             "problems": self.problems,
             "frame": self.frame,
             "leads": self.leads,
+            "maxima": self.maxima,
         }
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,6 +164,7 @@ class Embeddings:
                 problems=tuple((name, reason) for name, reason in facts["problems"]),
                 frame=facts["frame"],
                 leads=None if leads is None else tuple(leads),
+                maxima=tuple(facts.get("maxima", ())),  # not in files of earlier versions
             )
         except (KeyError, ValueError, TypeError) as error:
             raise _no_embeddings(path, str(error)) from error
@@ -239,7 +247,10 @@ def collect(
         return rows if readings is None else with_readings(rows, readings)
 
     grouped = {level: group_rows(frames, level) for level in levels if level != "frame"}
-    means = {level: UnitMeans(group, rows.height, dim) for level, (group, rows) in grouped.items()}
+    means = {
+        level: UnitMeans(group, rows.height, dim, facts.get("maxima", ()))
+        for level, (group, rows) in grouped.items()
+    }
     # of many recordings, the rows of frames are larger than their vectors
     frames = frames if "frame" in levels else frames[:0]
     single = np.empty((frames.height, dim), np.float32)
@@ -352,7 +363,7 @@ def patient_halves(frames: Embeddings) -> NDArray[np.float32]:
 
 
 class UnitMeans:
-    """Means of unit vectors, one per group; zero vectors are counted and left out.
+    """The vector of each group, as the module says; zero vectors are counted and left out.
 
     Sums are kept in float64 and grow view by view in order, so that they do not depend on how views
     are batched; only of groups that still have rows to come.
@@ -364,13 +375,16 @@ class UnitMeans:
         zeros: How many zero vectors there were.
     """
 
-    def __init__(self, group: NDArray[np.int64], groups: int, dim: int) -> None:
-        """group: (n,) of each row that will be added, in order."""
+    def __init__(
+        self, group: NDArray[np.int64], groups: int, dim: int, maxima: Sequence[int] = ()
+    ) -> None:
+        """group: (n,) of each row that will be added, in order; maxima: as in `Embeddings`."""
         self.vectors = np.zeros((groups, dim), np.float32)
         self.nonzero = np.zeros(groups, bool)
         self.views = np.zeros(groups, np.int32)
         self.zeros = 0
         self._group, self._added = group, 0
+        self._maxima = slice(*maxima or (0,))
         self._last = np.zeros(groups, np.int64)  # row of each group
         self._last[group] = np.arange(len(group))
         self._open, self._sums = np.zeros(0, np.int64), np.zeros((0, dim))
@@ -384,14 +398,22 @@ class UnitMeans:
         group = self._group[self._added : self._added + len(vectors)]
         self._added += len(vectors)
         unit, nonzero = _unit(vectors)
+        if self._maxima.stop:
+            unit = vectors.astype(np.float64)
+        greatest = unit[nonzero, self._maxima].copy()
+        unit[:, self._maxima] = 0
         self.zeros += int((~nonzero).sum())
         np.add.at(self.views, group[nonzero], 1)
         here = np.union1d(self._open, group)
         sums = np.zeros((len(here), vectors.shape[1]))
         sums[np.searchsorted(here, self._open)] = self._sums
-        np.add.at(sums, np.searchsorted(here, group[nonzero]), unit[nonzero])
+        place = np.searchsorted(here, group[nonzero])
+        np.add.at(sums, place, unit[nonzero])
+        np.maximum.at(sums[:, self._maxima], place, greatest)  # none is negative
         ended = self._last[here] < self._added
-        self.vectors[here[ended]], self.nonzero[here[ended]] = _unit(sums[ended])
+        whole = sums[ended]
+        whole[:, self._maxima] *= self.views[here[ended], None]
+        self.vectors[here[ended]], self.nonzero[here[ended]] = _unit(whole)
         self._open, self._sums = here[~ended], sums[~ended]
 
 

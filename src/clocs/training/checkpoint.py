@@ -317,7 +317,7 @@ class RecordingModule(nn.Module):
         self.samples, self.rate = encoder.samples, card.frame.rate
         self.leads = encoder.leads
         self._in_mv, self._standardized = card.in_mv, card.standardized
-        self._offset = card.input_offset
+        self._offset, self._maxima = card.input_offset, card.maxima
         if card.frame.filters:
             warn(
                 f"this encoder learned on filtered recordings ({card.frame.filters}); the module "
@@ -393,9 +393,10 @@ class EncoderModule(RecordingModule):
     def forward(self, x: Tensor) -> Tensor:
         """x: (batch, leads, samples) -> (batch, dim): the mean direction of the views' embeddings.
 
-        Of length 1; zeros where all embeddings are zero, nan where no view has a signal.
+        Of length 1; zeros where all embeddings are zero, nan where no view has a signal. Of maxima
+        over time, the greatest of the views counts.
         """
-        return mean_direction(*self.rows(x))
+        return mean_direction(*self.rows(x), self._maxima)
 
 
 class FrameModule(RecordingModule):
@@ -411,10 +412,15 @@ class FrameModule(RecordingModule):
         return z.masked_fill(~there[..., None], torch.nan)
 
 
-def mean_direction(z: Tensor, there: Tensor) -> Tensor:
+def mean_direction(z: Tensor, there: Tensor, maxima: Sequence[int]) -> Tensor:
     """z: (batch, views, dim), there: (batch, views) -> (batch, dim), as `EncoderModule` says."""
-    units = functional.normalize(z, dim=-1) * there[..., None]
-    mean = functional.normalize(units.sum(dim=1), dim=-1)
+    units = (z if maxima else functional.normalize(z, dim=-1)) * there[..., None]
+    total = units.sum(dim=1)
+    if maxima:
+        first, end = maxima
+        greatest = units[..., first:end].amax(dim=1) * there.sum(dim=1, keepdim=True)
+        total = torch.cat([total[:, :first], greatest, total[:, end:]], dim=1)
+    mean = functional.normalize(total, dim=-1)
     return mean.masked_fill(~there.any(dim=1, keepdim=True), torch.nan)
 
 
