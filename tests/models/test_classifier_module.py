@@ -119,10 +119,11 @@ def test_the_module_gives_what_clocs_predict_gives_of_a_store(
 
 
 @pytest.mark.parametrize("maxima", [True, False])
+@pytest.mark.parametrize(("network", "dim"), [("voltage", 80), ("multilead", 16)])
 def test_of_maxima_over_time_a_recording_has_the_greatest_of_its_frames(
-    maxima: bool, frames: Frames, small_store: Store
+    network: str, dim: int, maxima: bool, frames: Frames, small_store: Store
 ) -> None:
-    made = untrained(frames, Plan("random", encoder="voltage", embedding_dim=80))[0]
+    made = untrained(frames, Plan("random", encoder=network, embedding_dim=dim))[0]
     assert made.card.maxima == (8, 16)
     encoder = replace(made, card=replace(made.card, maxima=(8, 16) if maxima else ()))
     classifier, recording = some_classifier(encoder), small_store.recording(0)

@@ -226,7 +226,7 @@ def make_card(
             **({"processes": processes} if processes > 1 else {}),
         },
         normalization=normalization or plan.input_of_card,
-        maxima=encoder.maxima if encoder.in_mv else (),
+        maxima=encoder.maxima,
         recording_hashes=hashed,
         # one list of hashes needs one salt: the older one
         salt=(init.card.salt if init else salt_of(frames)) if hashed else "",
