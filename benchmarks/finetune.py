@@ -4,7 +4,7 @@
 
 Prints the AUROC of validation and test recordings for each seed, with an interval over patients
 and seeds, and that of the seed with the best score on validation patients. Settings were chosen on
-validation patients of PhysioNet 2020 for `cmsmlc-voltage`. On two cores: `--epochs 2 --seeds 1`.
+validation patients of PhysioNet 2020 for `cmsmlc-voltage`. On two cores: `--epochs 2`.
 """
 
 from __future__ import annotations

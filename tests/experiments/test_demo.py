@@ -83,7 +83,7 @@ def test_the_headline_and_every_score_are_there(page: Page) -> None:
     for i in range(3):
         for j in (1, 2):
             cell = rows.nth(i).locator("td").nth(j).inner_text()
-            score, spread = cell.split("\n")[0].split(" ± ")
+            score, spread = cell.split("\n")[0].split(" ±\xa0")
             assert 0 <= float(score) <= 1
             assert 0 <= float(spread) <= 1
 
