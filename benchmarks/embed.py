@@ -6,8 +6,7 @@ The plain loop is what one writes first: wfdb.rdrecord, scipy's resample, min-ma
 pass of torch's own modules for each file, without gradients. Both see the same WFDB files (12 leads
 of 10 s at 500 Hz, simulated), the same four leads and the same weights, and must give the same
 vectors. A store is the same recordings prepared once by `clocs prepare`. Medians of a few repeats,
-all ways in turn. Of files, `clocs embed` also examines the electrodes, as the note of each
-recording says.
+all ways in turn. `clocs embed` also searches files, but not stores, for swapped electrodes.
 
 Then one file per call, with the shipped encoder of twelve leads and a classifier on it, each named
 rather than loaded: milliseconds per call once warm, against wfdb.rdrecord, scipy's resample and the

@@ -165,7 +165,7 @@ def test_neither_threads_nor_other_frames_change_minimal_filtering() -> None:
             for count in (1, 2, 5):
                 torch.set_num_threads(count)
                 made.append(encoder.feature_map(weights, buffers, x))
-            x[0, 3, 1, 7] = float("nan")  # a broken frame says so, and spoils no other
+            x[0, 3, 1, 7] = float("nan")  # it shows in this frame alone
             broken = encoder.feature_map(weights, buffers, x)[0]
     finally:
         torch.set_num_threads(threads)

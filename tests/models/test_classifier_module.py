@@ -146,7 +146,7 @@ def test_of_maxima_over_time_a_recording_has_the_greatest_of_its_frames(
     row = [frames.recording_ids[n] for n in frames.recording[part.frame]].index(recording.id)
     assert np.allclose(RecordingVectors([encoder], "cpu").of(part)[0, row], own, atol=1e-5)
 
-    # what is embedded and searched is that vector, too, of length 1
+    # `clocs embed` and searches use the same vector, scaled to length 1
     if not maxima:
         own = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float64).mean(axis=0)
     own /= np.linalg.norm(own)

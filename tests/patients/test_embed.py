@@ -194,7 +194,7 @@ def test_parquet_keeps_everything(
     back = Embeddings.load(tmp_path / "e.parquet")
     np.testing.assert_array_equal(back.vectors, full.vectors)
     assert back.rows.equals(full.rows)
-    facts = (
+    facts = [
         "level",
         "encoder",
         "only_zeros",
@@ -203,7 +203,7 @@ def test_parquet_keeps_everything(
         "frame",
         "leads",
         "maxima",
-    )
+    ]
     assert all(getattr(back, name) == getattr(full, name) for name in facts)
     assert pl.read_parquet(tmp_path / "e.parquet").columns[-1] == "vector"  # for anybody's tools
     full.where(np.zeros(len(full), bool)).save(tmp_path / "none.parquet")

@@ -398,17 +398,16 @@ class UnitMeans:
         group = self._group[self._added : self._added + len(vectors)]
         self._added += len(vectors)
         unit, nonzero = _unit(vectors)
-        if self._maxima.stop:
-            unit = vectors.astype(np.float64)
-        greatest = unit[nonzero, self._maxima].copy()
-        unit[:, self._maxima] = 0
+        each = vectors.astype(np.float64) if self._maxima.stop else unit
+        greatest = each[nonzero, self._maxima].copy()
+        each[:, self._maxima] = 0
         self.zeros += int((~nonzero).sum())
         np.add.at(self.views, group[nonzero], 1)
         here = np.union1d(self._open, group)
         sums = np.zeros((len(here), vectors.shape[1]))
         sums[np.searchsorted(here, self._open)] = self._sums
         place = np.searchsorted(here, group[nonzero])
-        np.add.at(sums, place, unit[nonzero])
+        np.add.at(sums, place, each[nonzero])
         np.maximum.at(sums[:, self._maxima], place, greatest)  # none is negative
         ended = self._last[here] < self._added
         whole = sums[ended]
