@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import Sampled, holm, paired
+from clocs.evaluation.bootstrap import Sampled, holm, mean_weights, more_draws, paired
 from clocs.evaluation.result import Predictions
 from evaluation_parts import compare, compare_all, predictions
 
@@ -41,6 +41,22 @@ def test_patient_splits_are_integrated_as_if_drawn() -> None:
     below = (drawn <= 0).mean(axis=0)
     assert found.p == pytest.approx(2 * (below.mean() + 2 * below.std() / np.sqrt(2000)), rel=0.02)
     assert found.splits == 5 and paired(b, a).p == pytest.approx(found.p)
+
+
+def test_more_draws_are_of_more_seeds_and_the_same_patients() -> None:
+    """Their p is nearer to that of very many draws than the p of the first is."""
+    auc, draw = {seed: 0.01 * seed + 0.05 for seed in range(5)}, np.random.default_rng(0)
+    patients = 0.01 * draw.normal(size=2000)
+    first = np.array([*auc.values()]) @ mean_weights(range(5), 2000) + patients
+    more = more_draws(first, auc)
+    assert len(more) == 50_000
+    assert more[:2000] == pytest.approx(first, abs=1e-12)
+    mean, error = 0.07, np.std([*auc.values()], ddof=1) / np.sqrt(5)
+    whole = mean + error * draw.standard_t(4, size=10**6) + 0.01 * draw.normal(size=10**6)
+    assert (more <= 0).mean() == pytest.approx((whole <= 0).mean(), rel=0.15)
+    assert np.quantile(more, [0.025, 0.975]) == pytest.approx(
+        np.quantile(whole, [0.025, 0.975]), rel=0.02
+    )
 
 
 def test_a_method_is_not_better_than_itself() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -12,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from clocs.evaluation import bootstrap
 from clocs.experiments import comparisons, paper
 from clocs.experiments.grid import BEST_FORMS, FORMS, Cell, Pretraining, forms, run_name
 from clocs.experiments.report import report
 from clocs.experiments.results import DRAWS, RUNS, Results, open_results, read_draws, value_of
+from clocs.experiments.tables import brief_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -66,17 +70,33 @@ def test_the_best_form_of_each_method_is_that_of_validation_patients(results: Re
         assert best == cells[BEST_FORMS[dataset][method]], (dataset, method)
 
 
-def test_other_draws_move_no_verdict_of_the_primary_family(results: Results) -> None:
+def test_other_draws_move_no_verdict_of_the_primary_family(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other weights of the seeds, and other patients in place of the same."""
+
     def verdicts(known: Results) -> list[str]:
         made = [one for one in comparisons.contests(known) if one.primary]
         assert len(made) == 4 * len(comparisons.COLUMNS)
         return [one.comparison.verdict for one in made]
 
-    published = verdicts(results)
-    for seed in range(3):
-        chosen = np.random.default_rng(seed).integers(2000, size=2000)  # the same of every run
-        other = {name: own[chosen] for name, own in results.draws.items() if len(own) == 2000}
+    published, weights = verdicts(results), bootstrap.mean_weights
+    for number in (1, 2):
+
+        def later(seeds: Sequence[int], draws: int, number: int = number) -> NDArray[np.float64]:
+            return weights(seeds, 50_000 * number + draws)[:, 50_000 * number :]
+
+        monkeypatch.setattr(bootstrap, "mean_weights", later)
+        bootstrap._many_weights.cache_clear()
+        chosen = np.random.default_rng(number).integers(2000, size=2000)  # the same of every run
+        other = {}
+        for name, own in results.draws.items():
+            result = results.runs[name].result or {}
+            auc, seeds = np.array(result["auc"]), result.get("seeds", range(len(result["auc"])))
+            patients = (own - auc @ weights(seeds, len(own)))[chosen]
+            other[name] = patients + auc @ later(seeds, 2000)
         assert verdicts(replace(results, draws=other)) == published
+    bootstrap._many_weights.cache_clear()
 
 
 def test_a_report_made_again_is_the_published_one(
@@ -127,3 +147,8 @@ def test_the_search_is_as_good_as_its_page_says(dataset: str) -> None:
                 one.startswith(line) and all(score in one for score in scores)
                 for one in page.splitlines()
             )
+
+
+def test_the_terminal_shows_the_tables_that_the_filters_ask_for(results: Results) -> None:
+    shown = brief_tables(results, ["appendix-linear"], ["leads=12", "e=32", "fraction=0.5"])
+    assert [title for title, _, _ in shown] == ["12 leads, E = 32, F = 0.5"]

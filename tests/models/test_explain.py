@@ -29,9 +29,11 @@ def classifier(checkpoint: Checkpoint) -> Classifier:
 
 @pytest.fixture(scope="module")
 def twelve(small_frames: Frames) -> Iterator[Classifier]:
-    """Of an encoder that sees its leads at once."""
+    """Of an encoder that sees its leads at once, half of whose numbers are maxima over time."""
     with tiny_leads():
-        yield some_classifier(*many_lead_checkpoints(small_frames, (0,)))
+        (made,) = many_lead_checkpoints(small_frames, (0,))
+        dim = made.encoder.embedding_dim
+        yield some_classifier(replace(made, card=replace(made.card, maxima=(dim // 2, dim))))
 
 
 @pytest.fixture(scope="module")

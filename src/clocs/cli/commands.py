@@ -366,7 +366,7 @@ def reproduce(
 
         status = call(names=names, on_progress=show)
     folders = [Path(one) for one in (runs, *given.get("known", ()))]
-    made = [] if call.as_json else tables.result_tables(names, folders)
+    made = [] if call.as_json else tables.result_tables(names, given.get("only", ()), folders)
     words = f"{status}. Next: clocs reproduce report --out {runs}"
     code = 0 if status.complete else UNFINISHED
     return Answer(asdict(status), [*made[:_MAX_TABLES], words], code=code)

@@ -436,7 +436,7 @@ def _group(group: dict[str, Any]) -> str:
     return f"AUC {score}, {patients}{missing}"
 
 
-def result_tables(names: Sequence[str], runs: Sequence[Path]) -> list[Whole]:
+def result_tables(names: Sequence[str], only: Sequence[str], runs: Sequence[Path]) -> list[Whole]:
     """The paper's tables of these names that folders of runs or reports have results of."""
     from clocs.experiments.results import open_results
     from clocs.experiments.tables import brief_tables
@@ -444,7 +444,7 @@ def result_tables(names: Sequence[str], runs: Sequence[Path]) -> list[Whole]:
     results = open_results(*runs)
     about = "mean ± sd; the paper's in parentheses"
     about += "; simulated recordings, whose results mean nothing" if results.simulated else ""
-    return [grid(*one, caption=about) for one in brief_tables(results, names)]
+    return [grid(*one, caption=about) for one in brief_tables(results, names, only)]
 
 
 def demo_table(result: Demo) -> Whole:
@@ -502,7 +502,7 @@ def predicted_summary(rows: pl.DataFrame) -> str:
     abstained = int(rows["abstained"].is_not_null().sum())
     words = f"{rows.height - problems - abstained:,} of {rows.height:,} {what} predicted"
     words += f", {abstained:,} abstained from" if abstained else ""
-    return f"{words}{f', {problems:,} without a usable signal' if problems else ''}."
+    return f"{words}{f', {problems:,} could not be' if problems else ''}."
 
 
 def label_meanings(rows: pl.DataFrame, meanings: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, paired
+from clocs.evaluation.bootstrap import Comparison, Sampled, correct, interval, more_draws, paired
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.grid import Cell, CellTask, cell_for, grid
@@ -62,7 +62,7 @@ def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:
         splits = [split for split in splits if seeds[split] >= seeds[splits[0]]]
     if not splits:
         return None
-    found = paired(_sampled(a, first, splits), _sampled(b, second, splits))
+    found = paired(_sampled(a, first, splits, second), _sampled(b, second, splits, first))
     return None if np.isnan(found.ci95).any() else found
 
 
@@ -131,7 +131,7 @@ def interval_over_splits(
     known = _by_split(results, cell)
     if not set(splits) <= known.keys():
         return None
-    low, high = interval(_sampled(cell, known, splits).draws)
+    low, high = interval(_sampled(cell, known, splits, known).draws)
     return max(low, 0.0), min(high, 1.0)
 
 
@@ -151,18 +151,17 @@ def _by_split(results: Results, cell: Cell) -> BySplit:
     return found
 
 
-def _sampled(cell: Cell, known: BySplit, splits: Sequence[int]) -> Sampled:
-    """These splits, on all of which the cell has draws."""
-    size = min(len(known[split][1]) for split in splits)
-    draws = np.stack([known[split][1][:size] for split in splits])
-    by_seed: dict[int, list[float]] = {}
-    for split in splits:
-        auc = known[split][0]["auc"]
-        for seed, value in zip(known[split][0].get("seeds", range(len(auc))), auc, strict=True):
+def _sampled(cell: Cell, known: BySplit, splits: Sequence[int], other: BySplit) -> Sampled:
+    """These splits, on all of which both have draws, of which as many count as both have."""
+    size = min(len(own[split][1]) for own in (known, other) for split in splits)
+    own, by_seed = [], dict[int, list[float]]()
+    for result, draws in map(known.__getitem__, splits):
+        auc = dict(zip(result.get("seeds", range(len(result["auc"]))), result["auc"], strict=True))
+        own.append(more_draws(draws[:size], auc))
+        for seed, value in auc.items():
             by_seed.setdefault(seed, []).append(value)
-    means = {seed: float(np.mean(values)) for seed, values in by_seed.items()}
-    own = draws if len(splits) > 1 else draws[0]
-    return Sampled(cell.pretraining.name, means, own, len(splits))
+    means = {seed: fmean(values) for seed, values in by_seed.items()}
+    return Sampled(cell.pretraining.name, means, np.stack(own) if own[1:] else own[0], len(own))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from clocs.sealed import ArrayFile
 RUNS, DRAWS = "runs.json.xz", "draws.safetensors"
 TWELVE = ", twelve leads"  # in the names of facts of a second store of a dataset
 _MAX_BYTES = 2**30  # of unpacked runs
-_LEVELS = 4095  # of a draw that is published: 12 bits, steps of about 0.00002
+_LEVELS = 1023  # of a draw that is published: 10 bits, steps of about 0.0001
 _SHOWN = 3  # names in a message
 _DRAWS = ArrayFile(
     "a file of draws", key="clocs", format=1, remedy="write it again with `clocs reproduce report`"

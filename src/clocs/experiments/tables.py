@@ -11,7 +11,7 @@ from typing import Any
 from clocs.experiments import comparisons, paper
 from clocs.experiments import grid as grids
 from clocs.experiments.comparisons import COLUMNS, Column, signed
-from clocs.experiments.grid import Cell, CellTask, Pretraining, cell_for, grid
+from clocs.experiments.grid import Cell, CellTask, Pretraining, cell_for, cells_of, grid
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.results import Results, Value, papers, value_of
 from clocs.frames.splits import ValidationLabels
@@ -448,16 +448,23 @@ TABLES: dict[str, Callable[[Results, Sequence[Cell]], list[Table]]] = {
 
 
 def brief_tables(
-    results: Results, names: Sequence[str]
+    results: Results, names: Sequence[str], only: Sequence[str] = ()
 ) -> list[tuple[str, list[str], list[list[str | None]]]]:
-    """Title, heads and rows of what has results: ours and, in parentheses, the paper's."""
-    shown = []
-    for table in (
-        one for name in names if name in TABLES for one in TABLES[name](results, grid(name))
-    ):
-        rows = [[label, *map(_brief, row)] for label, row in table.rows if any(map(_brief, row))]
-        shown += [(table.title, ["encoder", *table.heads], rows)] if rows else []
+    """Title, heads and rows of what has results: ours and, in parentheses, the paper's.
+
+    Whole tables, of those that have a cell that passes the filters `only`.
+    """
+    shown, kept = [], set(cells_of(names, only))
+    for name in (name for name in names if name in TABLES):
+        some = TABLES[name](results, [cell for cell in grid(name) if cell in kept])
+        titles = {table.title for table in some if _brief_rows(table)}
+        whole = [one for one in TABLES[name](results, grid(name)) if one.title in titles]
+        shown += [(one.title, ["encoder", *one.heads], _brief_rows(one)) for one in whole]
     return shown
+
+
+def _brief_rows(table: Table) -> list[list[str | None]]:
+    return [[label, *map(_brief, row)] for label, row in table.rows if any(map(_brief, row))]
 
 
 def _brief(entry: TableEntry | None) -> str | None:

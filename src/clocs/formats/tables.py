@@ -200,7 +200,7 @@ def from_table(
     if {"lead", "value"} <= set(meanings):
         return _from_long(table, meta, name, called, options.rate), []
     text = [i for i, kind in enumerate(table.dtypes) if not kind.is_numeric()]
-    timed = [i for i, unit in enumerate(units) if i not in text and _is_of_time(unit)]
+    timed = [i for i, u in enumerate(units) if i not in text and (u or "").lower() in _PER_SECOND]
     clock = timed[0] if timed else meanings.index("time") if "time" in meanings else None
     if clock is None:
         texts = (i for i in text if len(table) and is_time(str(table.to_series(i)[0])))
@@ -228,10 +228,6 @@ def from_table(
     elif names is None and len(columns) > 1:
         find_axes((len(columns), len(table)), None, options, name=name)  # enough samples to tell
     return values, [units[i] for i in columns]
-
-
-def _is_of_time(unit: str | None) -> bool:
-    return (unit or "").lower() in _PER_SECOND
 
 
 def _from_long(

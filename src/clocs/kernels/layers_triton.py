@@ -74,7 +74,8 @@ class TritonBlock(torch.autograd.Function):
         )  # fmt: skip
         o = _pooled(h, weight, y, scale, shift, keys, dropout)
         # the first block's y is computed anew where it is needed
-        ctx.save_for_backward(h, weight, mean, deviation, scale, shift, keys, *_present(y))
+        kept = () if y is None else (y,)
+        ctx.save_for_backward(h, weight, mean, deviation, scale, shift, keys, *kept)
         ctx.threshold, ctx.boost = _dropping(dropout)
         ctx.mark_non_differentiable(mean, variance)
         return o, mean, variance
@@ -160,10 +161,6 @@ def _check_size(h: Tensor) -> None:
 def _is_first(weight: Tensor) -> bool:
     """Whether it is the paper's first block."""
     return weight.shape[1:] == (KERNEL, 4)
-
-
-def _present(y: Tensor | None) -> tuple[Tensor, ...]:
-    return () if y is None else (y,)
 
 
 def _first_sums(h: Tensor, weight: Tensor) -> Tensor:

@@ -128,18 +128,15 @@ def _folder() -> Path:
         private_folder(folder)
         if not _is_ours(folder):
             folder.chmod(0o700)
-        # someone who can write to the cache could put another folder in place of this one
-        if _is_ours(folder) and (_is_ours(cache.resolve()) or _is_sticky(cache)):
+        # someone who can write to the cache could put another folder in place of this one, unless
+        # users can remove only their own files from it, as from /tmp
+        safe = _is_ours(cache.resolve()) or cache.stat().st_mode & stat.S_ISVTX
+        if _is_ours(folder) and safe:
             with tempfile.TemporaryFile(dir=folder):
                 return folder
     except (OSError, RuntimeError):  # read-only, another user's, or no home at all
         pass
     return _temporary_folder()
-
-
-def _is_sticky(folder: Path) -> bool:
-    """Whether users can remove only their own files from it, as from /tmp."""
-    return bool(folder.stat().st_mode & stat.S_ISVTX)
 
 
 @functools.cache

@@ -44,7 +44,13 @@ from clocs.training.card import (
     shipped_encoders,
     weights_path,
 )
-from clocs.training.checkpoint import STORED_AS, Checkpoint, RecordingModule, load_checkpoint
+from clocs.training.checkpoint import (
+    STORED_AS,
+    Checkpoint,
+    RecordingModule,
+    load_checkpoint,
+    pooled,
+)
 
 QRS_HZ = (5.0, 40.0)
 SLOW_HZ = 0.7  # P and T waves lie between this and the QRS complex; below is wander
@@ -236,7 +242,6 @@ class ClassifierModule(RecordingModule):
     network: MemberNetworks
     temperature: Tensor
     moves: Tensor
-    maxima: Tensor
 
     def __init__(self, card: ClassifierCard, encoders: Sequence[Checkpoint], head: Weights) -> None:
         first = encoders[0]
@@ -249,10 +254,6 @@ class ClassifierModule(RecordingModule):
         self.register_buffer("temperature", torch.tensor(card.temperature))
         self.register_buffer("moves", moves_of(card).float())
         self._moved = bool(card.by_leads)
-        numbers = torch.arange(first.encoder.embedding_dim)
-        each = [torch.isin(numbers, numbers[one.maxima]) for one in encoders]
-        self.register_buffer("maxima", torch.cat(each), persistent=False)
-        self._has_maxima = any(one.card.maxima for one in encoders)
         self.eval()
 
     def logits(self, x: Tensor) -> Tensor:
@@ -260,13 +261,12 @@ class ClassifierModule(RecordingModule):
 
         Not calibrated; for a loss such as cross-entropy. nan where no view has a signal.
         """
-        z, there = self.rows(x)
-        missing = ~there[..., None]
-        mean = z.masked_fill(missing, 0).sum(dim=1) / there.sum(dim=1, keepdim=True)
-        if self._has_maxima:
-            greatest = z.masked_fill(missing, -torch.inf).amax(dim=1)
-            mean = torch.where(self.maxima, greatest, mean)
-        return self.network.logits(mean)
+        return self.of_views(*self.rows(x))
+
+    def of_views(self, z: Tensor, there: Tensor) -> Tensor:
+        """(batch, views, dim) embeddings, (batch, views) which have a signal -> logits."""
+        made = [pooled(one, there, self._maxima) for one in z.chunk(len(self.network.heads), -1)]
+        return self.network.logits(torch.cat(made, dim=-1))
 
     def embedded(self, x: Tensor) -> Tensor:
         return self.network.embedded(x)

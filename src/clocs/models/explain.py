@@ -259,7 +259,7 @@ class Explainer:
     def effects(self, x: Tensor, k: int) -> NDArray[np.float32]:
         """(leads, any) in mV -> (leads, frames · cells): what each speaks for class k.
 
-        By what the mean logit falls without it; nan where there is no signal.
+        By what the logit falls without it; nan where there is no signal.
         """
         if not self.module.leads:
             return self.effects_of_cells(x, k)
@@ -276,52 +276,54 @@ class Explainer:
         return made.astype(np.float32)
 
     def effects_of_cells(self, x: Tensor, k: int) -> NDArray[np.float32]:
-        """(leads, any) in mV -> (leads, frames · cells): by what the mean logit falls without each.
+        """(leads, any) in mV -> (leads, frames · cells): by what the logit falls without each.
 
         nan where there is no signal.
         """
         frames = x.view(len(x), -1, self.module.samples)
-        cells = len(self.edges) - 1
-        made = x.new_full((*frames.shape[:2], cells), torch.nan)
-        there = ~frames.isnan().any(dim=-1)
-        count = int((there.any(dim=0) if self.module.leads else there).sum())
-        for lead, number in there.nonzero().tolist():
-            seen = frames[:, number] if self.module.leads else frames[lead, number][None]
-            own = self._without_each(seen, lead if self.module.leads else 0)
-            made[lead, number] = self._falls(seen, own, k) / count
+        made = x.new_full((*frames.shape[:2], len(self.edges) - 1), torch.nan)
+        views = self.module.rows(x[None])
+        for lead, number in (~frames.isnan().any(dim=-1)).nonzero().tolist():
+            at_once = frames[:, number], lead, number
+            alone = frames[lead, number][None], 0, lead * frames.shape[1] + number
+            seen, own, view = at_once if self.module.leads else alone
+            made[lead, number] = self._falls(*views, view, self._without_each(seen, own), k)
         return made.flatten(1).numpy()
 
     def effects_over_time(self, x: Tensor, k: int) -> NDArray[np.float32]:
         """(leads, any) in mV -> (frames · cells,): as `effects_of_cells`, of all leads at once."""
         frames = x.view(len(x), -1, self.module.samples)
         made = x.new_full((frames.shape[1], len(self.edges) - 1), torch.nan)
-        numbers = (~frames.isnan().any(dim=-1)).any(dim=0).nonzero()[:, 0].tolist()
-        for number in numbers:
-            seen = frames[:, number]
-            made[number] = self._falls(seen, self._without_each(seen, ...), k) / len(numbers)
+        z, there = self.module.rows(x[None])
+        for number in there[0].nonzero()[:, 0].tolist():
+            without = self._without_each(frames[:, number], ...)
+            made[number] = self._falls(z, there, number, without, k)
         return made.flatten().numpy()
 
     def effects_of_leads(self, x: Tensor, k: int) -> NDArray[np.float32]:
-        """(leads, any) in mV -> (leads,): by what the mean logit falls where each is missing.
+        """(leads, any) in mV -> (leads,): by what the logit falls where each is missing.
 
-        nan of those that are; zeros where there is one lead alone.
+        A lead stays in frames that have no other; nan of leads that are missing.
         """
-        frames = x.view(len(x), -1, self.module.samples).transpose(0, 1)
+        frames = x.view(len(x), -1, self.module.samples)
         there = ~frames.isnan().any(dim=-1)
-        made = torch.where(there.any(dim=0), 0.0, torch.nan)
-        for seen, own in zip(frames, there, strict=True):
-            some = own.nonzero()[:, 0]
-            if len(some) > 1:
-                without = seen.repeat(len(some), 1, 1)
-                without[torch.arange(len(some)), some] = torch.nan
-                made[some] += self._falls(seen, without, k) / int(there.any(dim=1).sum())
+        made, whole = torch.where(there.any(dim=1), 0.0, torch.nan), self.logit(x, k)
+        for lead in there.any(dim=1).nonzero()[:, 0].tolist():
+            without = frames.clone()
+            without[lead, there.sum(dim=0) > 1] = torch.nan
+            made[lead] = whole - self.logit(without.flatten(1), k)
         return made.numpy()
 
-    def _falls(self, seen: Tensor, without: Tensor, k: int) -> Tensor:
-        """(leads, samples), (n, leads, samples) -> (n,): by what the logit falls, this to each."""
-        some = torch.cat([seen[None], without]).split(max(1, _AT_ONCE // len(seen)))
-        values = self.logit_of(k, torch.cat([self.module.logits(one) for one in some]))
-        return values[0] - values[1:]
+    def _falls(self, z: Tensor, there: Tensor, view: int, without: Tensor, k: int) -> Tensor:
+        """By what the logit falls where each of some signals is in place of one view.
+
+        z: (1, views, dim), there: (1, views); without: (n, leads, samples) -> (n,).
+        """
+        some = without.split(max(1, _AT_ONCE // without.shape[1]))
+        changed = z.repeat(len(without), 1, 1)
+        changed[:, view] = torch.cat([self.module.rows(one)[0][:, 0] for one in some])
+        logits = self.module.of_views(changed, there.expand(len(without), -1))
+        return self.logit_of(k, self.module.of_views(z, there)) - self.logit_of(k, logits)
 
     def deleted(self, x: Tensor, effects: NDArray[np.float32], share: float = DELETED) -> Tensor:
         """(leads, any) in mV with straight lines in the cells with the greatest effects.

@@ -414,14 +414,22 @@ class FrameModule(RecordingModule):
 
 def mean_direction(z: Tensor, there: Tensor, maxima: Sequence[int]) -> Tensor:
     """z: (batch, views, dim), there: (batch, views) -> (batch, dim), as `EncoderModule` says."""
-    units = (z if maxima else functional.normalize(z, dim=-1)) * there[..., None]
-    total = units.sum(dim=1)
-    if maxima:
-        first, end = maxima
-        greatest = units[..., first:end].amax(dim=1) * there.sum(dim=1, keepdim=True)
-        total = torch.cat([total[:, :first], greatest, total[:, end:]], dim=1)
-    mean = functional.normalize(total, dim=-1)
-    return mean.masked_fill(~there.any(dim=1, keepdim=True), torch.nan)
+    units = z if maxima else functional.normalize(z, dim=-1)
+    return functional.normalize(pooled(units, there, maxima), dim=-1)
+
+
+def pooled(z: Tensor, there: Tensor, maxima: Sequence[int]) -> Tensor:
+    """(batch, views, dim), (batch, views) which are there -> (batch, dim); nan where none is.
+
+    The mean of the views, and of maxima the greatest.
+    """
+    missing = ~there[..., None]
+    mean = z.masked_fill(missing, 0).sum(dim=1) / there.sum(dim=1, keepdim=True)
+    if not maxima:
+        return mean
+    first, end = maxima
+    greatest = z[..., first:end].masked_fill(missing, -torch.inf).amax(dim=1)
+    return torch.cat([mean[:, :first], greatest, mean[:, end:]], dim=1)
 
 
 def salt_of(frames: Frames) -> str:
