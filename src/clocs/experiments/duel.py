@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clocs.evaluation.bootstrap import Comparison, Sampled, correct, paired
+from clocs.evaluation.bootstrap import Comparison, Sampled, correct, more_draws, paired
 from clocs.experiments import paper
 from clocs.experiments.grid import (
     FACTORIAL_LOSSES,
@@ -98,12 +98,12 @@ def _effect(
 
 def _mean(results: Results, title: str, cells: Sequence[Cell]) -> Sampled | None:
     """The mean of these cells; None unless all have draws."""
-    draws = [results.draws_of(cell) for cell in cells]
-    known = [own for own in draws if own is not None]
+    known = [own for cell in cells if (own := results.draws_of(cell)) is not None]
     if len(known) < len(cells):
         return None
-    auc = np.mean([(results.result(cell) or {})["auc"] for cell in cells], axis=0)
-    return Sampled(title, dict(enumerate(auc.tolist())), np.mean(known, axis=0))
+    means = np.mean([(results.result(cell) or {})["auc"] for cell in cells], axis=0)
+    auc = dict(enumerate(means.tolist()))
+    return Sampled(title, auc, more_draws(np.mean(known, axis=0), auc))
 
 
 def factorial_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
