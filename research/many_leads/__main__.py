@@ -10,14 +10,12 @@ import re
 import sys
 from pathlib import Path
 
-from clocs.errors import ClocsError, SettingError
+from clocs.errors import ClocsError
 from clocs.experiments.pages import fill
 from clocs.files import PUBLIC
-from clocs.training.checkpoint import load_checkpoint
 from research.many_leads.items import STAGES
-from research.many_leads.model_card import ship
 from research.many_leads.recipe import TINY, Recipe
-from research.many_leads.results import FILE, read, read_runs, write
+from research.many_leads.results import FILE, joined, read, read_runs, write
 from research.many_leads.runner import run
 from research.many_leads.tables import parts
 
@@ -40,36 +38,27 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--retry", action="store_true", help="compute again what failed")
     parser.add_argument(
-        "--report", type=Path, action="append", help="folder of runs, or of a report, to report"
+        "--report", type=Path, action="append", help="folder of runs to report; of a report, first"
     )
     parser.add_argument(
         "--fill", type=Path, action="append", default=[], help="page whose tables to update"
     )
-    parser.add_argument(
-        "--ship", action="append", default=[], help="NAME=FOLDER of an encoder to write for others"
-    )
-    parser.add_argument("--weights", type=Path, default=Path("weights"), help="folder of --ship")
-    parser.add_argument("--pages", type=Path, default=Path("docs/models"), help="its model cards")
     given = parser.parse_args(arguments)
     try:
         if given.report:
             published = given.report[0] / FILE
-            results = read(published) if published.is_file() else read_runs(given.report)
+            known = [read(published)] if published.is_file() else []
+            runs = given.report[len(known) :]
+            results = joined([*known, *([read_runs(runs)] if runs else [])])
             from clocs.figures.canvas import save  # which needs matplotlib
-            from research.many_leads.forest import PICTURE, forest
+            from research.many_leads.forest import figures
 
-            made = [write(results, given.out), given.out / PICTURE]
-            save(forest(results), made[1], mode=PUBLIC)
+            made = [write(results, given.out)]
+            for name, figure in figures(results).items():
+                made.append(given.out / name)
+                save(figure, made[-1], mode=PUBLIC)
             for page in given.fill:
                 fill(page, parts(results))
-            for name, folder in map(_pair, given.ship):
-                made += ship(
-                    name,
-                    load_checkpoint(folder),
-                    results,
-                    weights=given.weights,
-                    pages=given.pages,
-                )
             print("\n".join(f"Wrote {path}." for path in made))
             return 0
         done = run(
@@ -93,13 +82,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print(f"{done.computed} computed, {done.failed} failed, {done.left} left")
     return 0 if done.complete else UNFINISHED
-
-
-def _pair(text: str) -> tuple[str, Path]:
-    name, _, folder = text.partition("=")
-    if not name or not folder:
-        raise SettingError(f"`ship` is {text!r}; give NAME=FOLDER")
-    return name, Path(folder)
 
 
 if __name__ == "__main__":

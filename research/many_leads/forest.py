@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
+from clocs.experiments.duel import effects
 from clocs.experiments.paper import DATASET_TITLES
+from clocs.experiments.report_figures import effects_forest
 from clocs.figures.canvas import new_figure
 from research.many_leads.items import DATASETS, METHODS, SCRATCH, SHARES, WINNER
-from research.many_leads.results import UNTRAINED, StudyResults
+from research.many_leads.results import UNTRAINED, StudyResults, drawn_in
 from research.many_leads.tables import TITLES, differences_of
 
-PICTURE = "many-leads.png"
 _COLORS = ("#0072b2", "#d55e00", "#009e73")  # by the share of labeled patients
 _PANELS = {
     "linear": (UNTRAINED, "linear layer, against the untrained encoder"),
     "finetune": (SCRATCH, "fine-tuned, against training from scratch"),
 }
+
+
+def figures(results: StudyResults) -> dict[str, Figure]:
+    """By file name."""
+    factors = effects_forest(effects(drawn_in(results)))
+    made = {"many-leads.png": forest(results)}
+    return made if factors is None else made | {"many-leads-factorial.png": factors}
 
 
 def forest(results: StudyResults) -> Figure:

@@ -30,7 +30,7 @@ class Recipe:
     embedding_dim: int = 640
     dropout: float = 0.0  # of the encoder
     steps: int = 4000  # of pre-training, whatever the method
-    factorial_steps: int = 1500  # of each encoder of the factorial
+    factorial_steps: int = 750  # of each encoder of the factorial
     batch_size: int = 512
     lr: float = 1e-3
     weight_decay: float = 0.01

@@ -6,7 +6,7 @@ import json
 import lzma
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import numpy as np
 
 from clocs.errors import SettingError
 from clocs.evaluation.bootstrap import interval
+from clocs.experiments.duel import Drawn
 from clocs.experiments.ledger import Run, open_ledger, unpack_draws
 from clocs.files import PUBLIC, file_error, write_atomic
 from research.many_leads.items import SCRATCH, WINNER
 
 FILE = "many-leads.json.xz"
 UNTRAINED = "random-bn"
-_DIGITS = 5
+_DIGITS, _DRAW_DIGITS = 5, 4
 _SCORES = (
     "auc", "auc_mean", "ci95", "auc_validation", "auc_validation_mean", "ap_mean", "f1_mean",
     "auc_per_class", "undefined_classes", "labelled", "test_patients", "left_out_copies", "seeds",
@@ -71,6 +72,9 @@ def read_runs(folders: Iterable[Path]) -> StudyResults:
     rows = {name: row_of(run) for name, run in runs.items()}
     scores = [row for row in rows.values() if "auc_mean" in row]
     unpacked = {name: unpack_draws(content) for name, content in packed.items()}
+    for row in scores:
+        if row["factors"] is not None and row["name"] in unpacked:
+            row["draws"] = unpacked[row["name"]].round(_DRAW_DIGITS).tolist()
     return StudyResults(
         recipe=facts.get("recipe", {}),
         data={k.removeprefix("data of "): v for k, v in facts.items() if k.startswith("data of ")},
@@ -80,6 +84,38 @@ def read_runs(folders: Iterable[Path]) -> StudyResults:
         analyses=[r for r in rows.values() if "auc_mean" not in r and r["kind"] != "pretrain"],
         differences=differences(scores, unpacked),
     )
+
+
+def joined(found: Sequence[StudyResults]) -> StudyResults:
+    """All of them; of an item in several, the last one."""
+    first, *others = found
+    for one in others:
+        if any(one.data[name] != first.data.get(name, one.data[name]) for name in one.data):
+            raise SettingError("the runs are of other data than the report before them")
+        rows = {
+            field: [
+                *{r["name"]: r for r in (*getattr(first, field), *getattr(one, field))}.values()
+            ]
+            for field in ("pretrainings", "scores", "analyses")
+        }
+        first = replace(
+            first,
+            recipe={**first.recipe, **one.recipe},
+            data={**first.data, **one.data},
+            versions=[*first.versions, *(own for own in one.versions if own not in first.versions)],
+            differences=[*first.differences, *one.differences],
+            **rows,
+        )
+    return first
+
+
+def drawn_in(results: StudyResults) -> Drawn:
+    """Of the factorial, what there are draws for."""
+    return {
+        (row["method"], row["dataset"], tuple(row["factors"])): (row["auc"], np.array(row["draws"]))
+        for row in results.scores
+        if "draws" in row
+    }
 
 
 def row_of(run: Run) -> Row:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from clocs.experiments.duel import LOSS_TITLES, combination, effect_table, effects
+from clocs.experiments.grid import factor_subsets
 from clocs.experiments.pages import markdown_table
 from clocs.experiments.paper import DATASET_TITLES, METHOD_TITLES
 from research.analyses.tables import NOTHING, hospital_table, identity_table
@@ -18,7 +20,7 @@ from research.many_leads.items import (
     SHARES,
     WINNER,
 )
-from research.many_leads.results import UNTRAINED, Row, StudyResults
+from research.many_leads.results import UNTRAINED, Row, StudyResults, drawn_in
 
 TITLES = METHOD_TITLES | {
     "random-bn": "untrained, batch norm fitted",
@@ -114,6 +116,7 @@ def parts(results: StudyResults) -> dict[str, str]:
         "encoders-identity": identity_table(by_kind["identity"], encoder_title),
         "encoders-again": trained_again(results),
         "encoders-cost": cost(results),
+        "encoders-factorial": factorial(results),
     }
 
 
@@ -228,6 +231,21 @@ def trained_again(results: StudyResults) -> str:
     return markdown_table(heads, rows, words=len(heads))
 
 
+def factorial(results: StudyResults) -> str:
+    """Every combination of loss, views and positives, and their effects."""
+    known = [row for row in results.scores if row.get("factors") is not None]
+    if not known:
+        return NOTHING
+    columns = [(dataset, method) for dataset in BOTH for method in LOSS_TITLES]
+    rows = []
+    for chosen in factor_subsets():
+        own = [pick(known, dataset=d, method=m, factors=list(chosen)) for d, m in columns]
+        rows.append([combination(chosen), *map(cell, own)])
+    heads = ["", *(f"{LOSS_TITLES[m]}, {DATASET_TITLES[d]}" for d, m in columns)]
+    made = [markdown_table(heads, rows), effect_table(effects(drawn_in(results))).markdown()]
+    return "\n\n".join(made).rstrip()
+
+
 def cost(results: StudyResults) -> str:
     """What pre-training took."""
     rows = [
@@ -239,7 +257,9 @@ def cost(results: StudyResults) -> str:
             str(row["device"]),
         ]
         for row in results.pretrainings
-        if row["seed"] == 0 and row["method"] not in (SCRATCH, UNTRAINED)
+        if row["seed"] == 0
+        and row["method"] not in (SCRATCH, UNTRAINED)
+        and row.get("factors") is None
     ]
     if not rows:
         return NOTHING

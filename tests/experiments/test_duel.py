@@ -10,6 +10,7 @@ import pytest
 from clocs.experiments.comparisons import FAMILY, Contest, contests, verdicts_markdown
 from clocs.experiments.duel import (
     Effect,
+    drawn_in,
     effects,
     factorial_tables,
     forms_tables,
@@ -48,7 +49,7 @@ def by_title(found: list[Effect], dataset: str = "chapman") -> dict[str, Effect]
 
 
 def test_the_effect_of_a_factor_is_the_mean_difference_of_cells_that_differ_in_it_alone() -> None:
-    found = effects(made())
+    found = effects(drawn_in(made()))
     assert len(found) == 2 * (3 * 4 + 3)
     own = by_title(found)
     expected = {
@@ -67,7 +68,7 @@ def test_the_effect_of_a_factor_is_the_mean_difference_of_cells_that_differ_in_i
 
 
 def test_an_effect_that_draws_disagree_about_is_not_told() -> None:
-    one = by_title(effects(made()))["same-patient positives"].comparison
+    one = by_title(effects(drawn_in(made())))["same-patient positives"].comparison
     assert one.difference == pytest.approx(0, abs=1e-12)
     assert one.ci95 == pytest.approx([-0.006, 0.006])
     assert (one.p, one.p_holm, one.verdict) == (1, 1, "not distinguishable")
@@ -76,7 +77,7 @@ def test_an_effect_that_draws_disagree_about_is_not_told() -> None:
 def test_main_effects_of_both_datasets_are_corrected_together_and_those_of_one_loss_are_not() -> (
     None
 ):
-    found = effects(made())
+    found = effects(drawn_in(made()))
     main = [one for one in found if one.main]
     assert len(main) == 12 and {one.title for one in main if ", " in one.title} == {
         "loss of CLOCS, not SimCLR", "loss of CLOCS, not BYOL", "loss of SimCLR, not BYOL",
@@ -88,7 +89,7 @@ def test_main_effects_of_both_datasets_are_corrected_together_and_those_of_one_l
 
 
 def test_an_effect_needs_the_draws_of_all_its_cells() -> None:
-    found = effects(made(without=factor_cell("byol", "chapman", ("leads",))))
+    found = effects(drawn_in(made(without=factor_cell("byol", "chapman", ("leads",)))))
     titles = by_title(found).keys()
     assert "random leads, CLOCS" in titles and "loss of CLOCS, not SimCLR" in titles
     assert not {"random leads", "random leads, BYOL", "loss of CLOCS, not BYOL"} & titles

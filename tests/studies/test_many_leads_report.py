@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from clocs.errors import SettingError
+from clocs.experiments.grid import FACTORIAL_LOSSES, factor_subsets
 from clocs.experiments.pages import filled
 from research.many_leads.__main__ import main
+from research.many_leads.forest import figures
 from research.many_leads.recipe import TINY
-from research.many_leads.results import FILE, StudyResults, read
+from research.many_leads.results import FILE, StudyResults, joined, read
 from research.many_leads.runner import run
 from research.many_leads.tables import parts
 from tiny_leads import tiny_leads
@@ -70,6 +74,41 @@ def test_a_page_gets_the_sections_that_have_results(runs: Path, tmp_path: Path) 
 
 def test_sections_without_results_are_empty() -> None:
     assert set(parts(NOTHING).values()) == {"Not measured yet."}
+
+
+def factors(datasets: tuple[str, ...], auc: float = 0.9) -> StudyResults:
+    """Random leads add 0.04 to every loss."""
+    rows: list[dict[str, Any]] = []
+    for dataset in datasets:
+        for method in FACTORIAL_LOSSES:
+            for chosen in factor_subsets():
+                own = auc + 0.04 * ("leads" in chosen)
+                scores = {"auc": [own] * 5, "auc_mean": own, "ci95": None, "encoders": 5}
+                draws = own + np.random.default_rng(0).normal(scale=0.01, size=2000)
+                name = f"{dataset}/{method}/{chosen}"
+                of = {"name": name, "method": method, "dataset": dataset, "factors": list(chosen)}
+                more = {"draws": draws.round(4).tolist(), "most_leads": None, "network": None}
+                rows.append(of | scores | more)
+    return StudyResults({}, dict.fromkeys(datasets, "hash"), [], [], rows, [], [])
+
+
+def test_what_runs_add_to_a_report_is_joined_to_it() -> None:
+    both = joined([factors(("chapman", "physionet2020"), 0.8), factors(("physionet2020",))])
+    assert len(both.scores) == 48 and set(both.data) == {"chapman", "physionet2020"}
+    assert {row["auc_mean"] for row in both.scores} == {0.8, 0.8 + 0.04, 0.9, 0.9 + 0.04}
+    other = replace(factors(("chapman",)), data={"chapman": "another"})
+    with pytest.raises(SettingError, match="other data"):
+        joined([both, other])
+
+
+def test_the_factorial_shows_every_combination_and_the_effects_of_complete_datasets() -> None:
+    results = factors(("physionet2020",))
+    text = parts(results)["encoders-factorial"]
+    assert "| random leads + two segments | | | | 0.940 | 0.940 | 0.940 |" in text
+    assert "| random leads | | | 0.040 [0.040, 0.040] | 0.000 |" in text
+    figure = figures(results)["many-leads-factorial.png"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["PhysioNet 2020"]
+    assert list(figures(NOTHING)) == ["many-leads.png"]
 
 
 def test_folders_without_finished_items_are_refused(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def _by_split(results: Results, cell: Cell) -> BySplit:
 
 
 def _sampled(cell: Cell, known: BySplit, splits: Sequence[int], other: BySplit) -> Sampled:
-    """These splits, on all of which both have draws, of which as many count as both have."""
+    """The cell on these splits, with as many draws as both it and the other cell have."""
     size = min(len(own[split][1]) for own in (known, other) for split in splits)
     own, by_seed = [], dict[int, list[float]]()
     for result, draws in map(known.__getitem__, splits):

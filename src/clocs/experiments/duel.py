@@ -8,8 +8,10 @@ over the same draws of seeds and patients.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from clocs.experiments.grid import (
     factor_subsets,
     forms,
 )
+from clocs.experiments.ledger import Draws
 from clocs.experiments.results import Results, Value
 from clocs.experiments.tables import Table, TableEntry, entry_of, table_of
 
@@ -34,6 +37,10 @@ FACTOR_TITLES = dict(
 )
 LOSS_TITLES = dict(zip(FACTORIAL_LOSSES, ("CLOCS", "SimCLR", "BYOL"), strict=True))
 _LOSS_PAIRS = (("cmsc", "simclr"), ("cmsc", "byol"), ("simclr", "byol"))
+
+Choice: TypeAlias = tuple[str, str, tuple[str, ...]]  # a loss, a dataset and some of `FACTORS`
+Drawn: TypeAlias = Mapping[Choice, tuple[Sequence[float], Draws]]  # AUC by seed, and draws
+_Pairs: TypeAlias = list[tuple[Choice, Choice]]
 
 
 @dataclass(frozen=True)
@@ -46,87 +53,87 @@ class Effect:
     main: bool  # over all losses; else of one loss
 
 
-def effects(results: Results) -> list[Effect]:
-    """The effects that the results have draws for: of each factor and loss, then of one loss.
+def drawn_in(results: Results) -> Drawn:
+    """What the results have draws for."""
+    made = {}
+    for choice in product(FACTORIAL_LOSSES, paper.PRETRAIN, factor_subsets()):
+        cell = factor_cell(*choice)
+        if (draws := results.draws_of(cell)) is not None:
+            made[choice] = ((results.result(cell) or {})["auc"], draws)
+    return made
+
+
+def effects(drawn: Drawn) -> list[Effect]:
+    """The effects whose combinations all have draws: of each factor and loss, then of one loss.
 
     The main effects of both datasets are corrected together; those of one loss are exploratory.
     """
     found: list[Effect] = []
     for dataset in paper.PRETRAIN:
         for factor, title in FACTOR_TITLES.items():
-            found += _effect(results, dataset, title, _switched(dataset, factor, FACTORIAL_LOSSES))
+            found += _effect(drawn, title, _switched(factor, dataset, FACTORIAL_LOSSES))
             for loss, name in LOSS_TITLES.items():
-                pairs = _switched(dataset, factor, [loss])
-                found += _effect(results, dataset, f"{title}, {name}", pairs, main=False)
+                pairs = _switched(factor, dataset, [loss])
+                found += _effect(drawn, f"{title}, {name}", pairs, main=False)
         for one, other in _LOSS_PAIRS:
-            pairs = [
-                (factor_cell(one, dataset, own), factor_cell(other, dataset, own))
-                for own in factor_subsets()
-            ]
+            pairs = [((one, dataset, own), (other, dataset, own)) for own in factor_subsets()]
             title = f"loss of {LOSS_TITLES[one]}, not {LOSS_TITLES[other]}"
-            found += _effect(results, dataset, title, pairs)
+            found += _effect(drawn, title, pairs)
     corrected = iter(correct([one.comparison for one in found if one.main]))
     return [replace(one, comparison=next(corrected)) if one.main else one for one in found]
 
 
-def _switched(dataset: str, factor: str, losses: Iterable[str]) -> list[tuple[Cell, Cell]]:
-    """Pairs of cells with and without a factor, alike in everything else."""
+def _switched(factor: str, dataset: str, losses: Iterable[str]) -> _Pairs:
+    """Choices with and without a factor, alike in everything else."""
     return [
-        (
-            factor_cell(loss, dataset, own),
-            factor_cell(loss, dataset, [n for n in own if n != factor]),
-        )
+        ((loss, dataset, own), (loss, dataset, tuple(name for name in own if name != factor)))
         for loss in losses
         for own in factor_subsets()
         if factor in own
     ]
 
 
-def _effect(
-    results: Results,
-    dataset: str,
-    title: str,
-    pairs: Sequence[tuple[Cell, Cell]],
-    *,
-    main: bool = True,
-) -> list[Effect]:
-    both = [_mean(results, title, cells) for cells in zip(*pairs, strict=True)]
+def _effect(drawn: Drawn, title: str, pairs: _Pairs, *, main: bool = True) -> list[Effect]:
+    both = [_mean(drawn, title, choices) for choices in zip(*pairs, strict=True)]
     if both[0] is None or both[1] is None:
         return []
-    return [Effect(dataset, title, paired(both[0], both[1]), main=main)]
+    return [Effect(pairs[0][0][1], title, paired(both[0], both[1]), main=main)]
 
 
-def _mean(results: Results, title: str, cells: Sequence[Cell]) -> Sampled | None:
-    """The mean of these cells; None unless all have draws."""
-    known = [own for cell in cells if (own := results.draws_of(cell)) is not None]
-    if len(known) < len(cells):
+def _mean(drawn: Drawn, title: str, choices: Sequence[Choice]) -> Sampled | None:
+    """The mean of these choices; None unless all have draws."""
+    known = [drawn[choice] for choice in choices if choice in drawn]
+    if len(known) < len(choices):
         return None
-    means = np.mean([(results.result(cell) or {})["auc"] for cell in cells], axis=0)
+    means, draws = (np.mean(part, axis=0) for part in zip(*known, strict=True))
     auc = dict(enumerate(means.tolist()))
-    return Sampled(title, auc, more_draws(np.mean(known, axis=0), auc))
+    return Sampled(title, auc, more_draws(draws, auc))
+
+
+def combination(chosen: Sequence[str]) -> str:
+    """The factors of a choice in words."""
+    return " + ".join(FACTOR_TITLES[name] for name in chosen) or "none of the three"
 
 
 def factorial_tables(results: Results, cells: Sequence[Cell]) -> list[Table]:
     """The AUC of every combination, and the effects."""
     pairs = [(loss, dataset) for dataset in paper.PRETRAIN for loss in FACTORIAL_LOSSES]
     columns = [f"{LOSS_TITLES[loss]}, {paper.DATASET_TITLES[dataset]}" for loss, dataset in pairs]
-    rows = []
-    for own in factor_subsets():
-        title = " + ".join(FACTOR_TITLES[name] for name in own) or "none of the three"
-        rows.append((title, [factor_cell(*pair, own) for pair in pairs]))
+    rows = [
+        (combination(own), [factor_cell(*pair, own) for pair in pairs]) for own in factor_subsets()
+    ]
     title = "Linear, F = 0.5, four leads, the same perturbations and steps"
-    return [table_of(results, title, rows, cells, ([], columns)), _effect_table(effects(results))]
+    made = table_of(results, title, rows, cells, ([], columns))
+    return [made, effect_table(effects(drawn_in(results)))]
 
 
-def _effect_table(found: Sequence[Effect]) -> Table:
-    by_title: dict[str, dict[str, Effect]] = {}
-    for one in found:
-        by_title.setdefault(one.title, {})[one.dataset] = one
-    rows = []
-    for title, own in by_title.items():
+def effect_table(found: Sequence[Effect]) -> Table:
+    """The effects by dataset, with intervals; p of those that are corrected together."""
+    known, rows = {(one.title, one.dataset): one for one in found}, []
+    for title in dict.fromkeys(one.title for one in found):
         entries: list[TableEntry | None] = []
         for dataset in paper.PRETRAIN:
-            effect = own.get(dataset)
+            effect = known.get((title, dataset))
             if effect is None:
                 entries += [None, None]
                 continue

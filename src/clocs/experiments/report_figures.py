@@ -14,7 +14,7 @@ from clocs.evaluation.bootstrap import Comparison
 from clocs.experiments import grid as grids
 from clocs.experiments import paper
 from clocs.experiments.comparisons import Contest
-from clocs.experiments.duel import effects
+from clocs.experiments.duel import Effect, drawn_in, effects
 from clocs.experiments.grid import CHAINS, Cell, Pretraining
 from clocs.experiments.results import Results
 from clocs.experiments.tables import PROTOCOLS, efficiency_cells
@@ -123,16 +123,19 @@ def forest(made: Sequence[Contest]) -> Figure | None:
 
 
 def factorial(results: Results, cells: Sequence[Cell]) -> Figure | None:
+    return effects_forest(effects(drawn_in(results)))
+
+
+def effects_forest(found: Sequence[Effect]) -> Figure | None:
     """Each effect with its interval, a panel per dataset."""
-    found = effects(results)
     if not found:
         return None
-    marks: dict[str, list[_Mark]] = {paper.DATASET_TITLES[one]: [] for one in paper.PRETRAIN}
+    marks: dict[str, list[_Mark]] = {}
     for one in found:
         c, size = one.comparison, (6, 2) if one.main else (3.5, 1)
         color = "#0072b2" if one.main and c.p_holm < 0.05 else "#7a7f8c"
         style = {"markersize": size[0], "linewidth": size[1], "color": color}
-        marks[paper.DATASET_TITLES[one.dataset]].append((one.title, c, style))
+        marks.setdefault(paper.DATASET_TITLES[one.dataset], []).append((one.title, c, style))
     figure = _forest(9.0, list(dict.fromkeys(one.title for one in found)), marks)
     parts = {one.title for one in found if not one.main}
     for label in figure.axes[0].get_yticklabels():

@@ -448,7 +448,7 @@ TABLES: dict[str, Callable[[Results, Sequence[Cell]], list[Table]]] = {
 
 
 def brief_tables(
-    results: Results, names: Sequence[str], only: Sequence[str] = ()
+    results: Results, names: Sequence[str], only: Sequence[str]
 ) -> list[tuple[str, list[str], list[list[str | None]]]]:
     """Title, heads and rows of what has results: ours and, in parentheses, the paper's.
 

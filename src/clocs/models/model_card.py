@@ -96,20 +96,13 @@ def publications_of(card: Card) -> list[Publication]:
     return [PUBLICATIONS[name] for name in names if name in PUBLICATIONS]
 
 
-def model_card(
-    name: str,
-    model: Checkpoint | Classifier,
-    *,
-    scores: str | None = None,
-    call: str | None = None,
-) -> str:
+def model_card(name: str, model: Checkpoint | Classifier, *, call: str | None = None) -> str:
     """The page of a model in Markdown, from the template `model_card.md.j2`.
 
     Args:
         name: Of the model, the title of the page. Where it is the shipped model of that name, the
             page says how that was made.
         model: An encoder or a classifier.
-        scores: The section of scores, in place of what the model or the package says of them.
         call: A block of code on how it is used, in place of the package's own commands.
     """
     import jinja2
@@ -143,7 +136,6 @@ def model_card(
         own=own,
         first=card,
         row=row,
-        scores=scores,
         call=call,
         classes="; ".join(
             label if label == meaning else f"{label} ({meaning})"
