@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import clocs
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import Sampled, draws_of, paired, plan_of
+from clocs.evaluation.bootstrap import Sampled, draws_of, paired
 from clocs.evaluation.evaluate import frames_for
 from clocs.evaluation.groups import score_groups
 from clocs.evaluation.labeled import RecordingVectors
@@ -88,7 +88,7 @@ def measured(
 
 def sampled(one: Measured, name: str) -> Sampled:
     p = one.predictions
-    return Sampled(name, {0: one.scores["AUROC"]}, draws_of(p, plan_of(p, 2000)))
+    return Sampled(name, {0: one.scores["AUROC"]}, draws_of(p, 2000)[0])
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ from clocs.evaluation.bootstrap import (
     draws_of,
     enough,
     paired,
-    plan_of,
 )
 from clocs.evaluation.classifier_loss import head_logits
 from clocs.evaluation.groups import score_groups
@@ -59,7 +58,7 @@ def compare_all(methods: Sequence[Predictions], *, resamples: int = 2000) -> lis
                 seed: metrics.macro(metrics.auc_per_class(scores, one.targets))
                 for seed, scores in zip(one.seeds, one.probabilities, strict=True)
             },
-            draws_of(one, plan_of(one, resamples)),
+            draws_of(one, resamples)[0],
         )
         for one in methods
     ]

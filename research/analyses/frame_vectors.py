@@ -240,7 +240,7 @@ def auc_draws(
     return {
         "auc": float(np.mean([metrics.macro(own) for own in each])),
         "auc_per_class": dict(zip(rows.labels, per_class, strict=True)),
-        "draws": macro_auc_draws(scores, rows.target, patient, plan),
+        "draws": macro_auc_draws(scores, rows.target, patient, plan)[0],
     }
 
 

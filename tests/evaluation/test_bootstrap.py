@@ -19,13 +19,13 @@ def test_the_bootstrap_draws_patients_not_rows() -> None:
     draw = np.random.default_rng(0)
     target = (draw.random((40, 1)) < 0.5).astype(np.uint8)
     scores = target + draw.normal(size=(40, 1)) * 1.5
-    alone = macro_auc_draws(scores[None], target, np.arange(40), plan(40, resamples=800))
+    alone = macro_auc_draws(scores[None], target, np.arange(40), plan(40, resamples=800))[0]
     many = macro_auc_draws(
         np.repeat(scores, 25, axis=0)[None],
         np.repeat(target, 25, axis=0),
         np.repeat(np.arange(40), 25),
         plan(40, resamples=800),
-    )
+    )[0]
     assert np.nanstd(many) == pytest.approx(np.nanstd(alone), rel=0.05)
     assert np.nanstd(alone) > 0.03
 
@@ -40,12 +40,12 @@ def test_the_quadratic_form_equals_computing_each_resample_from_its_rows(
     targets = (draw.random((rows, 3)) < (0.5, 0.1, 0.0)).astype(np.uint8)
     scores = draw.normal(size=(2, rows, 3)) + targets
     scores = np.round(scores) if ties else scores
-    fast = macro_auc_draws(scores, targets, patient, plan(12, 2, resamples=20))
+    fast = macro_auc_draws(scores, targets, patient, plan(12, 2, resamples=20))[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bootstrap, "_LARGEST", 0)
-        slow = macro_auc_draws(scores, targets, patient, plan(12, 2, resamples=20))
+        slow = macro_auc_draws(scores, targets, patient, plan(12, 2, resamples=20))[0]
         patch.setattr(bootstrap, "_AT_ONCE", 7 * rows)
-        pieces = macro_auc_draws(scores, targets, patient, plan(12, 2, resamples=20))
+        pieces = macro_auc_draws(scores, targets, patient, plan(12, 2, resamples=20))[0]
     assert np.allclose(fast, slow, equal_nan=True, rtol=1e-12)
     assert np.allclose(pieces, slow, equal_nan=True, rtol=1e-12)
 
@@ -57,7 +57,7 @@ def test_a_draw_is_the_weighted_mean_of_the_auc_of_repeated_rows() -> None:
     targets = np.eye(3, dtype=np.uint8)[draw.integers(0, 3, 90)]
     scores = np.round(draw.normal(size=(4, 90, 3)) + targets, 1)  # with ties
     own = plan(30, 4, resamples=25)
-    found = macro_auc_draws(scores, targets, patient, own)
+    found = macro_auc_draws(scores, targets, patient, own)[0]
     (weights,) = own.patients
     for r in range(25):
         times = weights[r].numpy().astype(int)[patient]
@@ -71,7 +71,7 @@ def test_a_class_that_a_draw_lacks_is_left_out_of_its_mean() -> None:
     targets = np.zeros((12, 2), np.uint8)
     targets[:6, 0] = targets[0, 1] = 1  # one patient alone has the second class
     own = plan(12, resamples=40)
-    found = macro_auc_draws(draw.normal(size=(1, 12, 2)), targets, np.arange(12), own)
+    found = macro_auc_draws(draw.normal(size=(1, 12, 2)), targets, np.arange(12), own)[0]
     assert (own.patients[0][:, 0] == 0).any()
     assert not np.isnan(found).any()
 

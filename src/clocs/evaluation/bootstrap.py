@@ -43,11 +43,13 @@ def macro_auc_draws(
     targets: Targets,
     patient: NDArray[np.integer],
     plan: Resampling,
+    parts: Sequence[NDArray[np.bool_]] = (),
 ) -> NDArray[np.float64]:
-    """(draws,) the mean over resampled seeds of the macro AUC on resampled patients.
+    """(1 + parts, draws) the mean over resampled seeds of the macro AUC on resampled patients.
 
-    A class that a draw has no positives or no negatives of is left out of its mean; nan where that
-    leaves none.
+    Of all rows, and of those in each part. M is computed once for all of these: it has one row for
+    what a patient has in the same parts. A class that a draw has no positives or no negatives of is
+    left out of its mean; nan where that leaves none.
 
     Args:
         scores: (seeds, rows, classes).
@@ -55,17 +57,22 @@ def macro_auc_draws(
         patient: (rows,) number of the patient among those of `plan`: patients, not rows, vary
             between studies.
         plan: The weights of seeds and patients.
+        parts: (rows,) each, which rows are in it.
     """
+    inside = np.stack([np.ones(len(patient), np.bool_), *parts])
+    code = patient.astype(np.int64) << len(inside) | (1 << np.arange(len(inside))) @ inside
+    _, first, unit = np.unique(code, return_index=True, return_inverse=True)
+    units = _Units(unit, patient[first], inside[:, first])
     device = plan.patients[0].device
     by_class = torch.from_numpy(np.ascontiguousarray(scores.transpose(2, 0, 1))).to(device)
     areas = torch.stack(
         [
-            _class_areas(own, has.astype(bool), patient, plan)
+            _class_areas(own, has.astype(bool), units, plan)
             for own, has in zip(by_class, targets.T, strict=True)
         ]
-    )  # (classes, seeds, draws)
+    )  # (classes, parts, seeds, draws)
     macro = areas.nanmean(dim=0).cpu().numpy()
-    return np.asarray((plan.seeds * macro).sum(axis=0))
+    return np.asarray((plan.seeds * macro).sum(axis=1))
 
 
 def interval(draws: NDArray[np.float64]) -> list[float]:
@@ -97,48 +104,73 @@ def clipped_interval(draws: NDArray[np.float64]) -> list[float] | None:
     return [min(max(end, 0.0), 1.0) for end in interval(draws)]  # the weights of seeds know no ends
 
 
-def _class_areas(
-    scores: Tensor, has: NDArray[np.bool_], patient: NDArray[np.integer], plan: Resampling
+@dataclass(frozen=True)
+class _Units:
+    """The rows of a patient that are in the same parts count together."""
+
+    of_row: NDArray[np.int64]  # (rows,)
+    patient: NDArray[np.integer]  # (units,)
+    inside: NDArray[np.bool_]  # (parts, units)
+
+
+def _class_areas(scores: Tensor, has: NDArray[np.bool_], units: _Units, plan: Resampling) -> Tensor:
+    """scores: (seeds, rows) of one class -> (parts, seeds, draws).
+
+    nan without positives or negatives.
+    """
+    device, kinds = scores.device, [np.flatnonzero(has), np.flatnonzero(~has)]
+    whose = [np.unique(units.of_row[own], return_inverse=True, return_counts=True) for own in kinds]
+    ids, places, counts = (
+        [torch.from_numpy(one).to(device) for one in some] for some in zip(*whose, strict=True)
+    )
+    shape, forms = (len(ids[0]), len(ids[1])), None  # M of each seed
+    if 0 < len(scores) * shape[0] * shape[1] <= _LARGEST:
+        positive = torch.from_numpy(has).to(device)
+        place = torch.empty_like(positive, dtype=torch.int64)  # among those with, or without, it
+        place[positive], place[~positive] = places
+        forms = [wins(score, positive, place, shape) for score in scores]
+    areas = scores.new_full((len(units.inside), len(scores), plan.resamples), torch.nan)
+    people = torch.from_numpy(units.patient).to(device)
+    for area, inside in zip(areas, units.inside, strict=True):
+        part = torch.from_numpy(inside).to(device)
+        rows, columns = (part[own].nonzero()[:, 0] for own in ids)
+        if not (len(rows) and len(columns)):
+            continue
+        if forms is None:
+            some = [own[inside[units.of_row[own]]] for own in kinds]
+            area.copy_(_from_rows(scores, some, units.patient[units.of_row], plan))
+            continue
+        start = 0
+        for block in plan.patients:
+            above, below = block[:, people[ids[0][rows]]], block[:, people[ids[1][columns]]]
+            pairs = [above @ counts[0][rows].float(), below @ counts[1][columns].float()]
+            won = [((above @ m[rows][:, columns]).double() * below).sum(dim=1) for m in forms]
+            area[:, start : start + len(block)] = torch.stack(won) / (pairs[0].double() * pairs[1])
+            start += len(block)
+    return areas
+
+
+def _from_rows(
+    scores: Tensor,
+    rows: Sequence[NDArray[np.int64]],
+    patient: NDArray[np.integer],
+    plan: Resampling,
 ) -> Tensor:
-    """scores: (seeds, rows) of one class -> (seeds, draws), nan without positives or negatives."""
-    device, rows = scores.device, [np.flatnonzero(has), np.flatnonzero(~has)]
-    if not all(len(own) for own in rows):
-        return scores.new_full((len(scores), plan.resamples), torch.nan)
-    people = [np.unique(patient[own], return_inverse=True, return_counts=True) for own in rows]
-    size = len(scores) * len(people[0][0]) * len(people[1][0])
-    if size > _LARGEST:
-        parts = [
-            (scores[:, torch.from_numpy(own).to(device)], torch.from_numpy(patient[own]).to(device))
-            for own in rows
-        ]
-        (positives, having), (negatives, lacking) = parts
-        step = max(1, _AT_ONCE // len(has))
-        found = [
-            torch.stack(
-                [
-                    weighted_auc(p, n, some[:, having], some[:, lacking])
-                    for p, n in zip(positives, negatives, strict=True)
-                ]
-            )
-            for block in plan.patients
-            for some in block.split(step)
-        ]
-        return torch.cat(found, dim=1)
-    own = np.empty(len(has), np.int64)  # number among those with, or without, the class
-    for which, (_, place, _) in zip(rows, people, strict=True):
-        own[which] = place
-    shape = len(people[0][0]), len(people[1][0])
-    positive, place = torch.from_numpy(has).to(device), torch.from_numpy(own).to(device)
-    forms = [wins(score, positive, place, shape) for score in scores]
-    who = [torch.from_numpy(ids).to(device) for ids, _, _ in people]
-    counts = [torch.from_numpy(count).to(device).float() for _, _, count in people]
-    found = []
-    for block in plan.patients:
-        above, below = (block[:, ids] for ids in who)
-        pairs = (above @ counts[0]).double() * (below @ counts[1]).double()
-        found.append(
-            torch.stack([((above @ m).double() * below).sum(dim=1) for m in forms]) / pairs
+    """(seeds, draws) of these positive and negative rows, where M would be too large."""
+    own = [torch.from_numpy(one).to(scores.device) for one in rows]
+    positives, negatives = (scores[:, one] for one in own)
+    having, lacking = (torch.from_numpy(patient[one]).to(scores.device) for one in rows)
+    step = max(1, _AT_ONCE // sum(map(len, rows)))
+    found = [
+        torch.stack(
+            [
+                weighted_auc(p, n, some[:, having], some[:, lacking])
+                for p, n in zip(positives, negatives, strict=True)
+            ]
         )
+        for block in plan.patients
+        for some in block.split(step)
+    ]
     return torch.cat(found, dim=1)
 
 
@@ -350,14 +382,16 @@ def enough(resamples: int, comparisons: int) -> int:
     return max(resamples, 50 * comparisons)
 
 
-def plan_of(p: Predictions, resamples: int, device: torch.device | str = "cpu") -> Resampling:
-    """The part of the plan for these predictions."""
-    return Resampling.of(p.downstream, p.patient_ids, p.seeds, resamples=resamples, device=device)
-
-
-def draws_of(p: Predictions, plan: Resampling) -> NDArray[np.float64]:
-    """(draws,) of the macro AUC per frame."""
-    return macro_auc_draws(p.probabilities, p.targets, p.patient, plan)
+def draws_of(
+    p: Predictions,
+    resamples: int,
+    device: torch.device | str = "cpu",
+    parts: Sequence[NDArray[np.bool_]] = (),
+) -> NDArray[np.float64]:
+    """(1 + parts, draws) as `macro_auc_draws`."""
+    about = p.downstream, p.patient_ids, p.seeds
+    plan = Resampling.of(*about, resamples=resamples, device=device)
+    return macro_auc_draws(p.probabilities, p.targets, p.patient, plan, parts)
 
 
 def paired(a: Sampled, b: Sampled) -> Comparison:

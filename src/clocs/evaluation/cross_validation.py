@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import draws_of, plan_of
-from clocs.evaluation.groups import GroupResult, overall_scores, scores_by_sex_and_age
+from clocs.evaluation.groups import GroupResult, draws_and_groups, overall_scores
 from clocs.evaluation.result import Predictions
 from clocs.frames.frames import Frames
 from clocs.frames.splits import keys_of
@@ -104,10 +103,10 @@ def pooled(
     frames, parts = next(iter(folds.values())), [one.predictions for one in results]
     predictions = _joined(parts)
     logits = np.concatenate([one.logits for one in results], axis=1)
-    plan = plan_of(predictions, resamples, device) if resamples else None
-    draws = None if plan is None else draws_of(predictions, plan)
     place = {name: i for i, name in enumerate(frames.recording_ids)}
     recording = np.array([place[name] for name in predictions.recording_ids])[predictions.recording]
+    about_rows = frames.sex[recording], frames.age[recording]
+    draws, by_group = draws_and_groups(predictions, *about_rows, resamples, device)
     first = results[0].evaluation
     evaluations = [one.evaluation for one in results]
     validation = np.mean([one.auc_validation for one in evaluations], axis=0)
@@ -116,7 +115,7 @@ def pooled(
         **overall_scores(predictions, logits, draws)
         | {"test_frames": sum(one.test_frames for one in evaluations)}
         | _thresholded(parts, predictions)
-        | scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
+        | by_group,
         auc_validation=validation.tolist(),
         auc_validation_mean=float(validation.mean()),
         labeled=_mean_counts([one.labeled for one in evaluations]),

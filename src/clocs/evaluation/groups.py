@@ -16,13 +16,10 @@ from numpy.typing import NDArray
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
 from clocs.evaluation.bootstrap import (
-    Resampling,
     Sampled,
     check_resamples,
     clipped_interval,
     draws_of,
-    macro_auc_draws,
-    plan_of,
 )
 from clocs.evaluation.labeled import (
     By,
@@ -249,10 +246,10 @@ def _result(
         for part, scores, own in zip(tests, (output.test, *output.further), kept, strict=True)
     )
     logits = output.test_logits[members][:, kept[0]]
-    plan = plan_of(predictions, resamples, device) if resamples else None
-    draws = None if plan is None else draws_of(predictions, plan)
-    aucs = [metrics.macro(metrics.auc_per_class(*one)) for one in by_validation]
     recording = frames.recording[tests[0].frame]
+    about_rows = frames.sex[recording], frames.age[recording]
+    draws, by_group = draws_and_groups(predictions, *about_rows, resamples, device)
+    aucs = [metrics.macro(metrics.auc_per_class(*one)) for one in by_validation]
     evaluation = Evaluation(
         **common,
         labels_count=share.labels,
@@ -272,7 +269,7 @@ def _result(
         auc_validation=aucs,
         auc_validation_mean=float(np.mean(aucs)),
         **overall_scores(predictions, logits, draws) | {"test_frames": len(tests[0].rows)},
-        **scores_by_sex_and_age(predictions, frames.sex[recording], frames.age[recording], plan),
+        **by_group,
     )
     classifiers = output.classifiers[members]
     return GroupResult(evaluation, predictions, classifiers, draws, logits, further)
@@ -359,40 +356,39 @@ def overall_scores(
     }
 
 
-def scores_by_sex_and_age(
+def draws_and_groups(
     predictions: Predictions,
     sex: NDArray[np.int8],
     age: NDArray[np.float32],
-    plan: Resampling | None,
-) -> dict[str, Any]:
-    """Scores of groups of test patients; sex: (rows,) index into `SEXES`, age: (rows,) or nan."""
+    resamples: int,
+    device: torch.device | str,
+) -> tuple[NDArray[np.float64] | None, dict[str, Any]]:
+    """The draws of all rows, and `by_sex` and `by_age`: scores of groups of test patients.
+
+    sex: (rows,) index into `SEXES`, age: (rows,) or nan; no draws without `resamples`.
+    """
     edges = (0, *AGES, math.inf)
-    sexes = {name: sex == number for number, name in enumerate(SEXES) if number}
-    ages = {
-        f"{low}+" if high == math.inf else f"{low}–{high - 1}": (age >= low) & (age < high)
-        for low, high in pairwise(edges)
-    }
-
-    def scored(parts: dict[str, NDArray[np.bool_]]) -> dict[str, dict[str, Any]]:
-        return {
-            name: _group(predictions.where(rows), plan)
-            for name, rows in parts.items()
-            if rows.any()
-        }
-
-    return {"by_sex": scored(sexes), "by_age": scored(ages)}
+    every = {("by_sex", name): sex == number for number, name in enumerate(SEXES) if number}
+    for low, high in pairwise(edges):
+        name = f"{low}+" if high == math.inf else f"{low}–{high - 1}"
+        every["by_age", name] = (age >= low) & (age < high)
+    parts = {what: rows for what, rows in every.items() if rows.any()}
+    draws: Sequence[NDArray[np.float64] | None] = [None] * (1 + len(parts))
+    if resamples:
+        draws = list(draws_of(predictions, resamples, device, [*parts.values()]))
+    groups: dict[str, Any] = {"by_sex": {}, "by_age": {}}
+    for ((kind, name), rows), own in zip(parts.items(), draws[1:], strict=True):
+        groups[kind][name] = _group(predictions.where(rows), own)
+    return draws[0], groups
 
 
-def _group(p: Predictions, plan: Resampling | None) -> dict[str, Any]:
+def _group(p: Predictions, draws: NDArray[np.float64] | None) -> dict[str, Any]:
     auc = np.stack([metrics.auc_per_class(s, p.targets) for s in p.probabilities])
     missing = np.isnan(auc).all(axis=0)
-    around = None
-    if plan is not None and not missing.all():
-        around = clipped_interval(macro_auc_draws(p.probabilities, p.targets, p.patient, plan))
     return {
         "patients": len(np.unique(p.patient)),
         "frames": len(p),
         "auc_mean": float(np.mean([metrics.macro(values) for values in auc])),
-        "ci95": around,
+        "ci95": None if draws is None else clipped_interval(draws),
         "undefined_classes": [p.labels[c] for c in np.flatnonzero(missing)],
     }

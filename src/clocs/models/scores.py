@@ -19,8 +19,8 @@ from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import check_resamples, clipped_interval, draws_of, plan_of
-from clocs.evaluation.groups import predictions_for, scores_by_sex_and_age
+from clocs.evaluation.bootstrap import check_resamples, clipped_interval
+from clocs.evaluation.groups import draws_and_groups, predictions_for
 from clocs.evaluation.labeled import LabeledPart, RecordingVectors, rows_with_label
 from clocs.evaluation.result import Predictions, plain
 from clocs.frames.frames import ABSENT, Frames
@@ -251,9 +251,9 @@ def _scores(
     device: torch.device | str,
 ) -> dict[str, Any]:
     """Of these recordings."""
-    plan = plan_of(p, resamples, device) if resamples else None
     frames, recording = scored.part.frames, scored.part.frames.recording[scored.part.frame]
-    groups = scores_by_sex_and_age(p, frames.sex[recording], frames.age[recording], plan)
+    about_rows = frames.sex[recording], frames.age[recording]
+    draws, groups = draws_and_groups(p, *about_rows, resamples, device)
     for some in groups.values():
         for group in some.values():
             group["recordings"] = group.pop("frames")
@@ -265,7 +265,7 @@ def _scores(
         "patients": len(np.unique(p.patient)),
         "recordings": len(p),
         **_macro(p, per_class),
-        "ci95": None if plan is None else clipped_interval(draws_of(p, plan)),
+        "ci95": None if draws is None else clipped_interval(draws),
         "per_class": {
             label: {name: float(values[c]) for name, values in per_class.items()}
             | {"recordings": int(p.targets[:, c].sum())}
