@@ -50,6 +50,28 @@ def test_the_quadratic_form_equals_computing_each_resample_from_its_rows(
     assert np.allclose(pieces, slow, equal_nan=True, rtol=1e-12)
 
 
+@given(st.integers(0, 1000), st.booleans(), st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_the_draws_of_a_part_are_those_of_its_rows_alone(
+    seed: int, ties: bool, large: bool
+) -> None:
+    """Also where a patient's rows are in several parts, as those of several ages are."""
+    draw = np.random.default_rng(seed)
+    patient = draw.integers(0, 12, 60)
+    targets = (draw.random((60, 3)) < (0.5, 0.1, 0.0)).astype(np.uint8)
+    scores = draw.normal(size=(2, 60, 3)) + targets
+    scores = np.round(scores) if ties else scores
+    parts = [draw.random(60) < 0.5, draw.random(60) < 0.2, patient < 6, patient < 0]
+    own = plan(12, 2, resamples=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "_LARGEST", 0 if large else bootstrap._LARGEST)
+        every, *found = macro_auc_draws(scores, targets, patient, own, parts)
+        assert np.array_equal(every, macro_auc_draws(scores, targets, patient, own)[0])
+        for rows, draws in zip(parts, found, strict=True):
+            alone = macro_auc_draws(scores[:, rows], targets[rows], patient[rows], own)[0]
+            assert np.allclose(draws, alone, equal_nan=True, rtol=1e-12)
+
+
 def test_a_draw_is_the_weighted_mean_of_the_auc_of_repeated_rows() -> None:
     """The definition, in loops: each patient's rows so often, each seed's AUC so much."""
     draw = np.random.default_rng(5)

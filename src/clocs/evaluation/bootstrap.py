@@ -65,12 +65,9 @@ def macro_auc_draws(
     units = _Units(unit, patient[first], inside[:, first])
     device = plan.patients[0].device
     by_class = torch.from_numpy(np.ascontiguousarray(scores.transpose(2, 0, 1))).to(device)
-    areas = torch.stack(
-        [
-            _class_areas(own, has.astype(bool), units, plan)
-            for own, has in zip(by_class, targets.T, strict=True)
-        ]
-    )  # (classes, parts, seeds, draws)
+    kinds = zip(by_class, targets.T.astype(bool), strict=True)
+    # (classes, parts, seeds, draws)
+    areas = torch.stack([_class_areas(own, has, units, plan) for own, has in kinds])
     macro = areas.nanmean(dim=0).cpu().numpy()
     return np.asarray((plan.seeds * macro).sum(axis=1))
 
@@ -151,23 +148,15 @@ def _class_areas(scores: Tensor, has: NDArray[np.bool_], units: _Units, plan: Re
 
 
 def _from_rows(
-    scores: Tensor,
-    rows: Sequence[NDArray[np.int64]],
-    patient: NDArray[np.integer],
-    plan: Resampling,
+    scores: Tensor, rows: list[NDArray[np.int64]], patient: NDArray[np.integer], plan: Resampling
 ) -> Tensor:
     """(seeds, draws) of these positive and negative rows, where M would be too large."""
     own = [torch.from_numpy(one).to(scores.device) for one in rows]
-    positives, negatives = (scores[:, one] for one in own)
+    pairs = list(zip(scores[:, own[0]], scores[:, own[1]], strict=True))
     having, lacking = (torch.from_numpy(patient[one]).to(scores.device) for one in rows)
     step = max(1, _AT_ONCE // sum(map(len, rows)))
     found = [
-        torch.stack(
-            [
-                weighted_auc(p, n, some[:, having], some[:, lacking])
-                for p, n in zip(positives, negatives, strict=True)
-            ]
-        )
+        torch.stack([weighted_auc(*pair, some[:, having], some[:, lacking]) for pair in pairs])
         for block in plan.patients
         for some in block.split(step)
     ]

@@ -105,8 +105,7 @@ def pooled(
     logits = np.concatenate([one.logits for one in results], axis=1)
     place = {name: i for i, name in enumerate(frames.recording_ids)}
     recording = np.array([place[name] for name in predictions.recording_ids])[predictions.recording]
-    about_rows = frames.sex[recording], frames.age[recording]
-    draws, by_group = draws_and_groups(predictions, *about_rows, resamples, device)
+    draws, by_group = draws_and_groups(predictions, frames, recording, resamples, device)
     first = results[0].evaluation
     evaluations = [one.evaluation for one in results]
     validation = np.mean([one.auc_validation for one in evaluations], axis=0)

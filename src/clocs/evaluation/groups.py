@@ -247,8 +247,7 @@ def _result(
     )
     logits = output.test_logits[members][:, kept[0]]
     recording = frames.recording[tests[0].frame]
-    about_rows = frames.sex[recording], frames.age[recording]
-    draws, by_group = draws_and_groups(predictions, *about_rows, resamples, device)
+    draws, by_group = draws_and_groups(predictions, frames, recording, resamples, device)
     aucs = [metrics.macro(metrics.auc_per_class(*one)) for one in by_validation]
     evaluation = Evaluation(
         **common,
@@ -358,15 +357,16 @@ def overall_scores(
 
 def draws_and_groups(
     predictions: Predictions,
-    sex: NDArray[np.int8],
-    age: NDArray[np.float32],
+    frames: Frames,
+    recording: NDArray[np.integer],
     resamples: int,
     device: torch.device | str,
 ) -> tuple[NDArray[np.float64] | None, dict[str, Any]]:
     """The draws of all rows, and `by_sex` and `by_age`: scores of groups of test patients.
 
-    sex: (rows,) index into `SEXES`, age: (rows,) or nan; no draws without `resamples`.
+    recording: (rows,) index into `frames.recording_ids`; no draws without `resamples`.
     """
+    sex, age = frames.sex[recording], frames.age[recording]
     edges = (0, *AGES, math.inf)
     every = {("by_sex", name): sex == number for number, name in enumerate(SEXES) if number}
     for low, high in pairwise(edges):

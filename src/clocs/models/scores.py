@@ -252,8 +252,7 @@ def _scores(
 ) -> dict[str, Any]:
     """Of these recordings."""
     frames, recording = scored.part.frames, scored.part.frames.recording[scored.part.frame]
-    about_rows = frames.sex[recording], frames.age[recording]
-    draws, groups = draws_and_groups(p, *about_rows, resamples, device)
+    draws, groups = draws_and_groups(p, frames, recording, resamples, device)
     for some in groups.values():
         for group in some.values():
             group["recordings"] = group.pop("frames")
