@@ -199,11 +199,16 @@ def write_results(results: Results, out: Path) -> None:
         "versions": [dict(own) for own in results.versions],
         "runs": [vars(run) for run in results.runs.values()],
     }
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_rounded(content), ensure_ascii=False, allow_nan=False)
     write_atomic(out / RUNS, lzma.compress(text.encode()), mode=PUBLIC)
     whole = {n: run for n, run in results.runs.items() if run.settings.get("patients") is None}
     if kept := {name: own for name, own in results.draws.items() if name in whole}:
         write_draws(kept, out / DRAWS)
+
+
+def _rounded(content: Any) -> Any:
+    """As it is published: numbers of seven digits take half the space."""
+    return json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.7g}"))
 
 
 def _open_one(folder: Path) -> Results:
@@ -225,8 +230,7 @@ def _shared(error: str | None) -> str | None:
 def _read_report(folder: Path) -> Results:
     path = folder / RUNS
     try:
-        packed = path.read_bytes()
-        text = lzma.LZMADecompressor().decompress(packed, max_length=_MAX_BYTES)
+        text = lzma.LZMADecompressor().decompress(path.read_bytes(), max_length=_MAX_BYTES)
         content = json.loads(text)
         runs = {row["name"]: Run(**row) for row in content["runs"]}
         return Results(runs, content["facts"], content["versions"], read_draws(folder / DRAWS))
@@ -275,9 +279,8 @@ def _merged(folder: Path, first: Results, other: Path, second: Results) -> Resul
 
 def _differ(first: dict[str, Any] | None, second: dict[str, Any] | None) -> bool:
     """Whether two results disagree in what both have; newer versions may add scores."""
-    if first is None or second is None:
-        return first is not second
-    return any(first[key] != second[key] for key in first.keys() & second.keys())
+    ours, theirs = _rounded(first or {}), _rounded(second or {})
+    return any(ours[key] != theirs[key] for key in ours.keys() & theirs.keys())
 
 
 def set_apart(results: Results, other: Results) -> Results:
