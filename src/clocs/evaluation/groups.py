@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from clocs.errors import LeakError, SettingError
 from clocs.evaluation import metrics
-from clocs.evaluation.bootstrap import (
-    Sampled,
-    check_resamples,
-    clipped_interval,
-    draws_of,
-)
+from clocs.evaluation.bootstrap import Sampled, check_resamples, clipped_interval, draws_of
 from clocs.evaluation.labeled import (
     By,
     LabeledPart,
