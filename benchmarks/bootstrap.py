@@ -63,9 +63,7 @@ def main() -> None:
     print(f"{members} members, {options.resamples} resamples on {options.device}: {form:.2f} s")
     together = seconds(options.resamples, options.methods, parts=groups)
     each = form + sum(seconds(options.resamples, options.methods, alone=rows) for rows in groups)
-    print(
-        f"with 7 groups {together:.2f} s, one after the other {each / together:.1f} times as long"
-    )
+    print(f"with 7 groups {together:.2f} s, one by one {each / together:.1f} times as long")
     if options.device == "cpu":
         few = max(1, options.resamples // 100)
         bootstrap._LARGEST = 0

@@ -29,6 +29,7 @@ from clocs.experiments.results import (
 )
 from clocs.recording import PAPER_LEADS, STANDARD_LEADS
 
+from . import test_report
 from .test_report import fill, result_of
 
 FOUR = Cell(Pretraining("cmsc", "chapman"), "chapman", "linear")
@@ -80,6 +81,21 @@ def test_a_report_made_again_from_its_own_folder_is_the_same(
     assert names == sorted(path.name for path in again.parent.iterdir())
     for name in names:
         assert (again.parent / name).read_bytes() == (first.parent / name).read_bytes(), name
+
+
+def test_a_report_of_seven_digits_agrees_with_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = grid("perturbations")[0]
+    exact = result_of(cell) | {"auc_mean": 2 / 3}
+    monkeypatch.setattr(test_report, "result_of", lambda cell: exact)
+    fill(tmp_path / "runs", [cell], never)
+    write_results(open_results(tmp_path / "runs"), tmp_path)
+    for order in ((tmp_path, tmp_path / "runs"), (tmp_path / "runs", tmp_path)):
+        result = open_results(*order).result(cell)
+        assert result is not None
+        assert result["auc_mean"] == pytest.approx(2 / 3, rel=1e-7)
+    assert packed_runs(tmp_path)["runs"][1]["result"]["auc_mean"] == 0.6666667
 
 
 def test_a_failed_run_gives_way_to_one_that_is_done(

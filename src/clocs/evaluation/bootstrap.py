@@ -111,10 +111,7 @@ class _Units:
 
 
 def _class_areas(scores: Tensor, has: NDArray[np.bool_], units: _Units, plan: Resampling) -> Tensor:
-    """scores: (seeds, rows) of one class -> (parts, seeds, draws).
-
-    nan without positives or negatives.
-    """
+    """(parts, seeds, draws) of scores, (seeds, rows); nan without positives or negatives."""
     device, kinds = scores.device, [np.flatnonzero(has), np.flatnonzero(~has)]
     whose = [np.unique(units.of_row[own], return_inverse=True, return_counts=True) for own in kinds]
     ids, places, counts = (
@@ -123,19 +120,19 @@ def _class_areas(scores: Tensor, has: NDArray[np.bool_], units: _Units, plan: Re
     shape, forms = (len(ids[0]), len(ids[1])), None  # M of each seed
     if 0 < len(scores) * shape[0] * shape[1] <= _LARGEST:
         positive = torch.from_numpy(has).to(device)
-        place = torch.empty_like(positive, dtype=torch.int64)  # among those with, or without, it
+        place = torch.empty_like(positive, dtype=torch.int64)  # in `shape`, of each row's unit
         place[positive], place[~positive] = places
         forms = [wins(score, positive, place, shape) for score in scores]
     areas = scores.new_full((len(units.inside), len(scores), plan.resamples), torch.nan)
     people = torch.from_numpy(units.patient).to(device)
     for area, inside in zip(areas, units.inside, strict=True):
         part = torch.from_numpy(inside).to(device)
-        rows, columns = (part[own].nonzero()[:, 0] for own in ids)
+        rows, columns = (part[some].nonzero()[:, 0] for some in ids)
         if not (len(rows) and len(columns)):
             continue
         if forms is None:
-            some = [own[inside[units.of_row[own]]] for own in kinds]
-            area.copy_(_from_rows(scores, some, units.patient[units.of_row], plan))
+            chosen = [some[inside[units.of_row[some]]] for some in kinds]
+            area.copy_(_from_rows(scores, chosen, units.patient[units.of_row], plan))
             continue
         start = 0
         for block in plan.patients:
