@@ -46,7 +46,7 @@ RULE: str = paper.read_toml("report.toml")["comparisons"]
 
 def signed(difference: float) -> str:
     """+0.012, −0.003."""
-    return f"{difference:+z.3f}".replace("-", "−")
+    return f"{difference:+.3f}".replace("-", "−")
 
 
 def compare_cells(results: Results, a: Cell, b: Cell) -> Comparison | None:

@@ -51,7 +51,7 @@ class Value:
     std: float | None
 
     def __str__(self) -> str:
-        return f"{self.mean:z.3f}" + ("" if self.std is None else f" ± {self.std:.3f}")
+        return f"{self.mean:.3f}" + ("" if self.std is None else f" ± {self.std:.3f}")
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class TableEntry:
         ours = f"**{ours}**" if self.best else ours
         ours += "†" if self.ours and self.beats_random is False else ""
         ours += "‡" if self.left_out else ""
-        ours += f" [{self.ci95[0]:z.3f}, {self.ci95[1]:z.3f}]" if self.ci95 else ""
+        ours += f" [{self.ci95[0]:.3f}, {self.ci95[1]:.3f}]" if self.ci95 else ""
         if self.paper is None:
             return ours
         logits = f"logits {self.logits.mean:.3f}; " if self.logits else ""
